@@ -1,0 +1,149 @@
+"""The command line of a verb: `[CONFIG.toml] [--key value | --key=value | --flag | --no-flag]...`.
+
+`parse_arguments` gives the configuration and the options that say where results go; `help_text` lists all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union
+
+from sciml.config import ConfigError, kind_of, load, type_name, unknown_name
+
+C = TypeVar("C")
+R = TypeVar("R")
+
+
+class HelpRequested(Exception):  # noqa: N818
+    """`--help` stood on the command line; the text is the message."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunOptions:
+    """Where a command puts its results; these are no part of the configuration."""
+
+    out: Path | None = dataclasses.field(
+        default=None, metadata={"doc": "run folder (default: runs/ and the name of the command and file)"}
+    )
+    overwrite: bool = dataclasses.field(default=False, metadata={"doc": "replace an existing run folder"})
+    resume: bool = dataclasses.field(default=False, metadata={"doc": "go on in an existing run folder"})
+
+
+def parse_arguments(
+    argv: Sequence[str], cls: type[C], options: type[R] = RunOptions, *, command: str, about: str = ""
+) -> tuple[C, R, Path | None]:
+    """Reads what follows a verb on the command line.
+
+    **Arguments:**
+
+    - `argv`: what follows the verb.
+    - `cls`: the dataclass of the configuration.
+    - `options`: a flat dataclass of flags that are not configuration (where results go).
+    - `command`, `about`: for `--help`, e.g. `"fv solve"` and one sentence.
+
+    **Returns:** the configuration, the options, and the path of the configuration file (`None` without one).
+
+    **Raises:** `HelpRequested` for `--help`, `ConfigError` for everything that is wrong.
+    """
+    paths: list[str] = []
+    flags: dict[str, str | bool] = {}
+    tokens = list(argv)
+    booleans = _boolean_keys(cls) | _boolean_keys(options)
+    while tokens:
+        token = tokens.pop(0)
+        if token in ("--help", "-h"):
+            raise HelpRequested(help_text(cls, options, command=command, about=about))
+        if not token.startswith("--"):
+            paths.append(token)
+            continue
+        name, equals, text = token[2:].partition("=")
+        key = name.replace("-", "_")
+        if equals:
+            flags[key] = text
+        elif key in booleans:
+            flags[key] = tokens.pop(0) if tokens and tokens[0].lower() in ("true", "false") else True
+        elif _negated(key) in booleans:
+            flags[_negated(key)] = False
+        elif tokens and not tokens[0].startswith("--"):
+            flags[key] = tokens.pop(0)
+        else:
+            known = [*_dotted_keys(cls), *_dotted_keys(options)]
+            problem = "needs a value" if key in known else unknown_name("key", key, known)
+            raise ConfigError(f"command line: --{name}: {problem}")
+    if len(paths) > 1:
+        raise ConfigError(f"command line: one configuration file is expected, got {' '.join(paths)}")
+    names = {field.name for field in dataclasses.fields(options)}  # pyright: ignore[reportArgumentType]
+    chosen = {key: flags.pop(key) for key in list(flags) if key in names}
+    path = Path(paths[0]) if paths else None
+    return load(cls, path, flags), load(options, None, chosen), path
+
+
+def _negated(key: str) -> str:
+    """`no_flag` -> `flag`, and `grid.no_flag` -> `grid.flag`."""
+    table, dot, name = key.rpartition(".")
+    return table + dot + name.removeprefix("no_") if name.startswith("no_") else ""
+
+
+def _leaves(cls: Any, key: str = "") -> list[tuple[str, Any, dataclasses.Field[Any]]]:
+    """Dotted key, type and field of every value below a dataclass; unions show the fields of all members."""
+    found: list[tuple[str, Any, dataclasses.Field[Any]]] = []
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        if not field.init:
+            continue
+        dotted, hint = f"{key}.{field.name}" if key else field.name, hints[field.name]
+        members = typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
+        tables = [member for member in members if dataclasses.is_dataclass(member)]
+        if not tables:
+            found.append((dotted, hint, field))
+        elif len(tables) > 1:
+            kinds: Any = Literal[tuple(kind_of(table) for table in tables)]  # pyright: ignore[reportInvalidTypeForm, reportArgumentType]
+            found.append((f"{dotted}.kind", kinds, field))
+        for table in tables:
+            below = _leaves(table, dotted)
+            found += [leaf for leaf in below if len(tables) == 1 or leaf[0] != f"{dotted}.kind"]
+    return found
+
+
+def _dotted_keys(cls: Any) -> list[str]:
+    return list(dict.fromkeys(key for key, _, _ in _leaves(cls)))
+
+
+def _boolean_keys(cls: Any) -> set[str]:
+    return {key for key, hint, _ in _leaves(cls) if hint is bool}
+
+
+def help_text(cls: type, options: type = RunOptions, *, command: str, about: str = "") -> str:
+    """Every key of a verb with its type, default and documentation."""
+    lines = [f"sciml {command} [CONFIG.toml] [--key value]...", ""]
+    lines += [about, ""] if about else []
+    for title, part in (("configuration", cls), ("where results go", options)):
+        leaves = _leaves(part)
+        if not leaves:
+            continue
+        lines.append(f"{title}:")
+        for key, hint, field in leaves:
+            default = field.default
+            if default is dataclasses.MISSING and field.default_factory is not dataclasses.MISSING:
+                default = field.default_factory()
+            if dataclasses.is_dataclass(default):  # the line of a union's kind
+                default = getattr(default, "kind", default)
+            shown = "required" if default is dataclasses.MISSING else f"default {_help_value(default)}"
+            lines.append(f"  --{key:<28} {type_name(hint)}; {shown}")
+            if doc := field.metadata.get("doc"):
+                lines.append(f"      {doc}")
+        lines.append("")
+    lines.append("also: --x64, --platform NAME, --devices N, --cache FOLDER, --debug (see sciml --help)")
+    return "\n".join(lines)
+
+
+def _help_value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(_help_value(item) for item in value) or "empty"
+    if dataclasses.is_dataclass(value):
+        return type(value).__name__
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
