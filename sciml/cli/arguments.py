@@ -10,9 +10,12 @@ import types
 import typing
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union
 
-from sciml.config import ConfigError, kind_of, load, type_name, unknown_name
+from sciml.config import ConfigError, dump_toml, kind_of, load, type_name, unknown_name
+
+if TYPE_CHECKING:
+    from sciml.train.run import Run
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -26,11 +29,26 @@ class HelpRequested(Exception):  # noqa: N818
 class RunOptions:
     """Where a command puts its results; these are no part of the configuration."""
 
-    out: Path | None = dataclasses.field(
-        default=None, metadata={"doc": "run folder (default: runs/ and the name of the command and file)"}
-    )
+    out: Path | None = dataclasses.field(default=None, metadata={"doc": "run folder; default runs/NAME"})
+    overwrite: bool = dataclasses.field(default=False, metadata={"doc": "replace an existing run folder"})
+
+
+@dataclasses.dataclass(frozen=True)
+class ResumableRunOptions:
+    """`RunOptions` of a command that can go on where an earlier call of it stopped."""
+
+    out: Path | None = dataclasses.field(default=None, metadata={"doc": "run folder; default runs/NAME"})
     overwrite: bool = dataclasses.field(default=False, metadata={"doc": "replace an existing run folder"})
     resume: bool = dataclasses.field(default=False, metadata={"doc": "go on in an existing run folder"})
+
+
+def open_run(options: RunOptions | ResumableRunOptions, config: Any, name: str) -> Run:
+    """Opens the run folder of a command, by default `runs/NAME`, with the resolved configuration in it."""
+    from sciml.train.run import Run
+
+    resume = getattr(options, "resume", None)
+    folder = options.out or Path("runs") / name
+    return Run.create(folder, dump_toml(config), overwrite=options.overwrite, resume=resume)
 
 
 def parse_arguments(
