@@ -11,7 +11,9 @@ import base64
 import html
 import math
 import re
+import struct
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,14 +73,22 @@ class Report:
             columns = list(rows[0])
         headings = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
         cells = [
-            [row.get(key) for key in headings] if isinstance(row, Mapping) else list(row) for row in rows
+            [
+                _plain(value)
+                for value in ([row.get(key) for key in headings] if isinstance(row, Mapping) else row)
+            ]
+            for row in rows
         ]
         best = {
             index: _best([row[index] for row in cells], (highlight or {})[key])
             for index, key in enumerate(headings)
             if key in (highlight or {})
         }
-        head = "".join(f"<th scope=col>{html.escape(str(name))}</th>" for name in headings.values())
+        numeric = [cells and all(map(_numeric, column)) for column in zip(*cells, strict=True)]
+        head = "".join(
+            f'<th scope="col"{" class=number" if right else ""}>{html.escape(str(name))}</th>'
+            for name, right in zip_longest(headings.values(), numeric)
+        )
         body = "".join(
             "<tr>" + "".join(_cell(value, _same(value, best.get(i))) for i, value in enumerate(row)) + "</tr>"
             for row in cells
@@ -110,8 +120,11 @@ class Report:
         if not figure.startswith(b"\x89PNG"):
             raise ValueError("a figure is a matplotlib figure, the bytes of a PNG or the path of one")
         source = f"data:image/png;base64,{base64.b64encode(figure).decode()}"
+        width, height = struct.unpack(">II", figure[16:24])
+        least = f"min-width: min(34rem, {width}px)"  # on a telephone the picture scrolls and stays legible
         return self._add(
-            f'<figure><img src="{source}" alt="{html.escape(alt)}">'
+            f'<figure><div class="scroll" tabindex="0"><img src="{source}" alt="{html.escape(alt)}" '
+            f'width="{width}" height="{height}" style="{least}"></div>'
             f"<figcaption>{_inline(caption)}</figcaption></figure>"
         )
 
@@ -139,8 +152,7 @@ def number(value: Any) -> str:
         return "–"
     if isinstance(value, bool | str):
         return str(value)
-    if hasattr(value, "item"):
-        value = value.item()
+    value = _plain(value)
     if isinstance(value, int):
         return f"{value:,}".replace(",", " ")  # a thin space that does not break
     if isinstance(value, float):
@@ -155,10 +167,18 @@ def number(value: Any) -> str:
 
 
 def _cell(value: Any, best: bool) -> str:
-    numeric = not isinstance(value, str | bool | None.__class__)
-    shown = html.escape(number(value)) if numeric or not isinstance(value, str) else _inline(value)
+    shown = _inline(value) if isinstance(value, str) else html.escape(number(value))
     shown = f"<strong>{shown}</strong>" if best else shown
-    return f'<td class="number">{shown}</td>' if numeric else f"<td>{shown}</td>"
+    return f'<td class="number">{shown}</td>' if _numeric(value) else f"<td>{shown}</td>"
+
+
+def _plain(value: Any) -> Any:
+    """A Python number for a numpy or JAX one."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _numeric(value: Any) -> bool:
+    return not isinstance(value, str | bool)
 
 
 def _best(values: list[Any], which: str) -> Any:
@@ -215,7 +235,7 @@ table { border-collapse: collapse; font-size: .93rem; }
 caption { text-align: left; padding: 0 0 .4rem; }
 th, td { padding: .3rem .75rem; text-align: left; border-bottom: 1px solid var(--line); white-space: nowrap; }
 th { border-bottom-width: 2px; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 tbody tr:nth-child(even) { background: var(--shade); }
 figure { margin: 1.4rem 0; }
 img { display: block; max-width: 100%; height: auto; background: #ffffff; border-radius: 4px; }
