@@ -5,7 +5,8 @@
     star          stars of reciprocal vectors, phases, systematic absences
     fourier       FourierBasis -> features; SymmetricFourierSeries -> a learned density
     symmetrise    a grid or a set of coefficients made invariant
-    structure     Cell (validated input) and Crystal (primitive, exact, padded pytree)
+    cell          Cell: validated input
+    structure     Crystal: primitive, exact, padded pytree
     detection     Cell -> Crystal: group found, primitive cell, positions snapped
     io, prepare   files -> cells; tables and folders -> one prepared set
     layers        SpaceGroupFourierLayer: one set of weights for all groups
@@ -36,7 +37,7 @@ _HOME = {
     "structure_factors": "fourier",
     "symmetrise_coefficients": "symmetrise",
     "symmetrise_grid": "symmetrise",
-    "Cell": "structure",
+    "Cell": "cell",
     "Crystal": "structure",
     "Detection": "detection",
     "detect": "detection",

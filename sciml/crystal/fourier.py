@@ -76,19 +76,26 @@ class FourierBasis(eqx.Module):
             assert stars is not None
             table = first_stars(space_group, lattice, stars)
         arrays = basis_arrays(table, lattice, pad_stars=pad_stars, pad_members=pad_members)
-        self.miller, self.phase, self.members, self.centric, self.frequency = map(jnp.asarray, arrays)
+        self.miller, self.phase, self.members, self.centric, self.frequency = map(_device_array, arrays)
 
     @classmethod
-    def from_table(cls, table: StarTable, lattice: np.ndarray) -> "FourierBasis":
+    def from_table(
+        cls,
+        table: StarTable,
+        lattice: np.ndarray,
+        *,
+        pad_stars: int | None = None,
+        pad_members: int | None = None,
+    ) -> "FourierBasis":
         """The basis of a given `StarTable`, in the table's order."""
-        return cls.from_arrays(basis_arrays(table, lattice))
+        return cls.from_arrays(basis_arrays(table, lattice, pad_stars=pad_stars, pad_members=pad_members))
 
     @classmethod
     def from_arrays(cls, arrays: Sequence[np.ndarray]) -> "FourierBasis":
         """The basis of arrays made by `basis_arrays`, with or without a leading axis of crystals."""
         basis = object.__new__(cls)
         for name, array in zip(("miller", "phase", "members", "centric", "frequency"), arrays, strict=True):
-            object.__setattr__(basis, name, jnp.asarray(array))
+            object.__setattr__(basis, name, _device_array(array))
         return basis
 
     @property
@@ -153,6 +160,11 @@ class FourierBasis(eqx.Module):
         constant = ~self.miller.any((-2, -1))  # k = 0 has no mate
         amplitude = jnp.where(constant, 1, jnp.sqrt(2 / jnp.maximum(self.members, 1).astype(dtype)))
         return turns, used * amplitude.astype(dtype)[:, None]
+
+
+def _device_array(array: np.ndarray) -> Array:
+    # rounding to the default precision in numpy saves one compilation per shape
+    return jnp.asarray(array.astype(jax.dtypes.canonicalize_dtype(array.dtype)))
 
 
 def basis_arrays(

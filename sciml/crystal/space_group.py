@@ -15,6 +15,7 @@ STAM-M 4, 2384822 (2024).
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -467,7 +468,8 @@ def find_symmetry(
 
         cell = moyopy.Cell(lattice.tolist(), fractional.tolist(), np.asarray(species).tolist())
         try:
-            found = moyopy.MoyoDataset(cell, symprec=symprec, setting=moyopy.Setting.spglib())
+            with _quiet("moyo"):  # it warns that a supercell lacks operators; the primitive cell has them
+                found = moyopy.MoyoDataset(cell, symprec=symprec, setting=moyopy.Setting.spglib())
         except (ValueError, RuntimeError) as error:
             raise SymmetryNotFoundError(f"moyopy found no symmetry at symprec {symprec} Å: {error}") from None
         # moyo: (a_std) = (a) P and x_std = P^-1 (x - p)
@@ -495,3 +497,13 @@ def _exceptions(spglib) -> Iterator[None]:
         finally:
             if before is not None:
                 spglib.error.OLD_ERROR_HANDLING = before
+
+
+@contextlib.contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    logger = logging.getLogger(name)
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before

@@ -1,0 +1,221 @@
+"""From a `Cell` as given to a crystal in exact symmetry: `detect`.
+
+    cell -> space group (spglib or moyopy) -> standard setting -> primitive cell -> metric and positions
+    averaged over the group
+
+The symmetry library says which of the 530 settings it is and how the cell maps to it. The operators are then
+the *tabulated* ones, exact; positions become exact by x <- mean_g of the images that fall on it (largest
+move: `displacement`), the metric by its mean over the point group. Supercells end in the same primitive cell
+as everything else, so no operator is lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sciml.crystal.cell import SYMBOLS, Cell
+from sciml.crystal.lattice import lattice_of, symmetrise_metric
+from sciml.crystal.seitz import DENOMINATOR
+from sciml.crystal.space_group import Backend, SpaceGroup, SymmetryNotFoundError, find_symmetry
+
+if TYPE_CHECKING:
+    from sciml.crystal.structure import Crystal
+
+
+@dataclass(frozen=True, eq=False)
+class Detection:
+    """A structure in the primitive cell of its space group's tabulated setting, symmetric to round-off.
+
+    **Attributes:**
+
+    - `hall_number`: the setting, 1..530.
+    - `lattice`: rows of the primitive cell in Å, a along x and b in the xy plane.
+    - `fractional`, `species`: atoms of the primitive cell, (n, 3) and (n,).
+    - `orbit`: (n,) label of the crystallographic orbit, the index of its first atom.
+    - `atom_of`: (N,) the atom of the primitive cell that each atom of the given cell is.
+    - `displacement`: largest distance in Å that an atom moved to make the symmetry exact.
+    - `symprec`: tolerance of the search in Å.
+    - `number_at_loose`: space-group number at `loose_symprec`, 0 when the search failed there, None when not
+      asked for.
+    """
+
+    hall_number: int
+    lattice: np.ndarray
+    fractional: np.ndarray
+    species: np.ndarray
+    orbit: np.ndarray
+    atom_of: np.ndarray
+    displacement: float
+    symprec: float
+    loose_symprec: float | None = None
+    number_at_loose: int | None = None
+    name: str = "structure"
+
+    @property
+    def setting(self) -> SpaceGroup:
+        """The tabulated setting (conventional cell)."""
+        return SpaceGroup.from_hall_number(self.hall_number)
+
+    @property
+    def space_group(self) -> SpaceGroup:
+        """Operators in the primitive cell that `lattice` and `fractional` use."""
+        return self.setting.primitive()
+
+    @property
+    def number(self) -> int:
+        """Space-group type 1..230."""
+        return self.setting.number
+
+    @property
+    def formula(self) -> str:
+        """Atoms of the primitive cell, such as ``Na1 Cl1``."""
+        numbers, counts = np.unique(self.species, return_counts=True)
+        return " ".join(f"{SYMBOLS[z]}{n}" for z, n in zip(numbers, counts, strict=True))
+
+    @property
+    def warning(self) -> str | None:
+        """A sentence when the group depends on the tolerance, else None."""
+        if self.number_at_loose is None or self.number_at_loose == self.number:
+            return None
+        other = f"{self.number_at_loose}" if self.number_at_loose else "none found"
+        return (
+            f"{self.name}: the space group depends on the tolerance: {self.number} at symprec "
+            f"{self.symprec:g} Å, {other} at {self.loose_symprec:g} Å"
+        )
+
+    def crystal(self, pad_atoms: int | None = None) -> Crystal:
+        """The structure as a JAX pytree, padded to `pad_atoms` atoms."""
+        from sciml.crystal.structure import Crystal
+
+        return Crystal.from_detection(self, pad_atoms=pad_atoms)
+
+
+def detect(
+    cell: Cell, *, symprec: float = 0.01, loose_symprec: float | None = 0.1, backend: Backend = "spglib"
+) -> Detection:
+    """Find the space group of a structure and describe it with that symmetry exact.
+
+    **Arguments:**
+
+    - `symprec`: distance in Å up to which atoms count as symmetric. 0.01 fits relaxed structures and 4-digit
+      coordinates.
+    - `loose_symprec`: second tolerance in Å, only to report when the group depends on it; None skips it.
+    - `backend`: "spglib" or "moyopy".
+
+    Raises `SymmetryNotFoundError` (a `ValueError`) when the library finds nothing or its answer does not fit
+    the structure. Some inputs keep the library busy for many seconds: `detect_with_time_limit`.
+    """
+    try:
+        found = find_symmetry(cell.lattice, cell.fractional, cell.species, symprec=symprec, backend=backend)
+    except SymmetryNotFoundError as error:
+        raise SymmetryNotFoundError(f"{cell.name}: {error}") from None
+    setting = SpaceGroup.from_hall_number(found.hall_number)
+    group = setting.primitive()
+    to_primitive = setting.primitive_coordinates @ found.transformation
+
+    chosen, atom_of = np.unique(found.representative, return_inverse=True)
+    fractional = cell.fractional[chosen] @ to_primitive.T + setting.primitive_coordinates @ found.origin
+    basis = np.linalg.inv(to_primitive).T @ cell.lattice
+    metric = symmetrise_metric(group, basis @ basis.T)
+    fractional, orbit, displacement = snap(group, metric, fractional, cell.species[chosen], name=cell.name)
+    if len(cell) * abs(np.linalg.det(basis)) - len(chosen) * abs(np.linalg.det(cell.lattice)) > 1e-3 * len(
+        cell
+    ):
+        raise SymmetryNotFoundError(
+            f"{cell.name}: the symmetry library lost atoms; try another symprec or backend"
+        )
+
+    number_at_loose = None
+    if loose_symprec is not None:
+        try:
+            number_at_loose = find_symmetry(
+                cell.lattice, cell.fractional, cell.species, symprec=loose_symprec, backend=backend
+            ).number
+        except SymmetryNotFoundError:
+            number_at_loose = 0
+    return Detection(
+        found.hall_number,
+        lattice_of(metric),
+        fractional,
+        cell.species[chosen],
+        orbit,
+        atom_of,
+        displacement,
+        symprec,
+        loose_symprec,
+        number_at_loose,
+        cell.name,
+    )
+
+
+def snap(
+    group: SpaceGroup,
+    metric: np.ndarray,
+    fractional: np.ndarray,
+    species: np.ndarray,
+    *,
+    name: str = "structure",
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Average positions over a group that they obey nearly, so that they obey it to round-off.
+
+    Every operator permutes the atoms; x_j becomes the mean over operators of the image that falls on atom j.
+    Returns the coordinates in [0, 1), the orbit label of every atom and the largest move in Å.
+
+    Raises `SymmetryNotFoundError` when an operator does not permute the atoms.
+    """
+    count, order = len(fractional), group.order
+    if order == 1:
+        return fractional % 1.0, np.arange(count), 0.0
+    shifts = group.translations / DENOMINATOR
+    permutation = np.empty((order, count), int)
+    correction = np.zeros((count, 3))
+    block = max(1, 400_000 // count**2)
+    for start in range(0, order, block):
+        part = slice(start, start + block)
+        images = fractional @ np.swapaxes(group.rotations[part], 1, 2) + shifts[part, None]  # (g, i, 3)
+        difference = images[:, :, None] - fractional  # (g, i, j, 3)
+        difference -= np.rint(difference)
+        squared = ((difference @ metric) * difference).sum(-1)
+        squared = np.where(species[:, None] == species, squared, np.inf)
+        nearest = squared.argmin(-1)
+        permutation[part] = nearest
+        moves = np.take_along_axis(difference, nearest[..., None, None], 2)[:, :, 0]
+        np.add.at(correction, nearest, moves)
+    if not (np.sort(permutation, axis=1) == np.arange(count)).all():
+        raise SymmetryNotFoundError(
+            f"{name}: an operator of {group!r} does not map the atoms onto themselves"
+        )
+    correction /= order
+    displacement = float(np.sqrt(((correction @ metric) * correction).sum(-1).max()))
+    return (fractional + correction) % 1.0, permutation.min(0), displacement
+
+
+def detect_with_time_limit(
+    cell: Cell,
+    seconds: float,
+    *,
+    symprec: float = 0.01,
+    loose_symprec: float | None = 0.1,
+    backend: Backend = "spglib",
+) -> Detection:
+    """`detect` in a process of its own that is ended after `seconds`; a crash of the library is an error
+    here, not the end.
+
+    Raises `TimeoutError`, or what `detect` raises.
+    """
+    from sciml.crystal.worker import run_all
+
+    options = {"symprec": symprec, "loose_symprec": loose_symprec, "backend": backend}
+    for _, result in run_all(_detect_task, [(cell, options)], processes=1, time_limit=seconds):
+        if isinstance(result, Exception):
+            raise result
+        return result
+    raise AssertionError("one task gives one result")
+
+
+def _detect_task(task: tuple[Cell, dict]) -> Detection:
+    cell, options = task
+    return detect(cell, **options)
