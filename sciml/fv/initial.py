@@ -1,8 +1,8 @@
 """Initial data u₀(x): piecewise constant with random states or one jump, traffic queues, and smooth profiles.
 
-Data are values, not arrays on one grid: `cell_averages(grid)` gives the exact averages on any grid in float64, and the
-same description goes to the exact solution. Random data are drawn by seed (numpy, to agree with published protocols) or
-by key (JAX).
+Data are values, not arrays on one grid: `cell_averages(grid)` gives the exact averages on any grid in
+float64, and the same description goes to the exact solution. Random data are drawn by seed (numpy, to agree
+with published protocols) or by key (JAX).
 """
 
 import abc
@@ -11,7 +11,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from sciml.fv.grid import UniformGrid
 from sciml.typing import Key
@@ -41,26 +42,24 @@ class PiecewiseConstant(eqx.Module):
         pieces = self.values.shape[-1:]
         if pieces in ((), (0,)) or self.breakpoints.shape[-1:] != (pieces[0] + 1,):
             raise ValueError(
-                f"PiecewiseConstant: values {self.values.shape} and breakpoints {self.breakpoints.shape} do not fit; "
-                "n values need n+1 breakpoints"
+                f"PiecewiseConstant: values {self.values.shape} and breakpoints {self.breakpoints.shape} "
+                "do not fit; n values need n+1 breakpoints"
             )
         if not (np.diff(self.breakpoints) > 0).all():
             raise ValueError("PiecewiseConstant: breakpoints must increase")
 
-    def __call__(self, x: Float[ArrayLike, " points"]) -> Float[np.ndarray, "... points"]:
+    def __call__(self, x: Float[Array | np.ndarray, " points"]) -> Float[np.ndarray, "... points"]:
         """u₀(x) at points; at a breakpoint the state to its left."""
         piece = (_float64(x)[:, None] > self.breakpoints[..., None, 1:-1]).sum(axis=-1)
-        values = np.broadcast_to(self.values, (*piece.shape[:-1], self.values.shape[-1]))
-        piece = np.broadcast_to(piece, (*self.values.shape[:-1], piece.shape[-1]))
-        return np.take_along_axis(
-            np.broadcast_to(values, (*piece.shape[:-1], values.shape[-1])), piece, axis=-1
-        )
+        batch = np.broadcast_shapes(piece.shape[:-1], self.values.shape[:-1])
+        values = np.broadcast_to(self.values, (*batch, self.values.shape[-1]))
+        return np.take_along_axis(values, np.broadcast_to(piece, (*batch, piece.shape[-1])), axis=-1)
 
     def cell_averages(self, grid: UniformGrid) -> Float[np.ndarray, "... cells"]:
-        """Exact averages ū_i = Σ_j |cell i ∩ piece j| u_j / Δx on any grid, aligned with the breakpoints or not."""
+        """Exact averages ū_i = Σ_j |cell i ∩ piece j| u_j / Δx, breakpoints on faces or not."""
         return self.face_averages(grid.faces)
 
-    def face_averages(self, faces: Float[ArrayLike, " cells+1"]) -> Float[np.ndarray, "... cells"]:
+    def face_averages(self, faces: Float[Array | np.ndarray, " cells+1"]) -> Float[np.ndarray, "... cells"]:
         """Exact averages between neighbouring faces at any increasing positions."""
         faces = _float64(faces)
         left, right = self.breakpoints[..., :-1].copy(), self.breakpoints[..., 1:].copy()
@@ -82,10 +81,12 @@ def random_piecewise_constant(
     *,
     domain: tuple[float, float] = (0.0, 0.2),
 ) -> PiecewiseConstant:
-    """Random profiles of equal pieces, the published evaluation protocol of neural finite volumes with seed 42.
+    """Random profiles of equal pieces, the published evaluation protocol of neural finite volumes with seed
+    42.
 
-    The states are lower + (upper - lower)·r with r from `numpy.random.RandomState(seed).rand(states, pieces)`; upper may
-    be the smaller one: Burgers data that mirror traffic data k are u = 1 - 2k, that is lower = 1 and upper = -1.
+    The states are lower + (upper - lower)·r with r from `numpy.random.RandomState(seed).rand(states,
+    pieces)`; upper may be the smaller one: Burgers data that mirror traffic data k are u = 1 - 2k, that is
+    lower = 1 and upper = -1.
 
     Args:
         seed: seed of numpy's legacy generator, whose stream never changes.
@@ -108,7 +109,8 @@ def riemann_problems(
     domain: tuple[float, float] = (0.0, 0.2),
     shift: float = 0.0,
 ) -> PiecewiseConstant:
-    """Riemann problems with both states uniform in [lower, upper] and the jump at or near the middle of the domain.
+    """Riemann problems with both states uniform in [lower, upper] and the jump at or near the middle of the
+    domain.
 
     Args:
         seed: seed of numpy's legacy generator.
@@ -141,7 +143,7 @@ def jump(
 def back_of_queue(
     free: float, queued: float, *, domain: tuple[float, float], position: float | None = None
 ) -> PiecewiseConstant:
-    """Free traffic of density `free` running into a queue of density `queued`: a shock in every concave diagram."""
+    """Traffic of density `free` runs into a queue of density `queued`: a shock if f is concave."""
     _check_queue(free, queued)
     return jump(free, queued, domain=domain, position=position)
 
@@ -149,7 +151,7 @@ def back_of_queue(
 def queue_discharge(
     free: float, queued: float, *, domain: tuple[float, float], position: float | None = None
 ) -> PiecewiseConstant:
-    """A queue of density `queued` that starts to move into density `free`: a rarefaction (traffic light turns green)."""
+    """A queue of density `queued` dissolves into density `free`: a rarefaction (green light)."""
     _check_queue(free, queued)
     return jump(queued, free, domain=domain, position=position)
 
@@ -157,7 +159,7 @@ def queue_discharge(
 def congestion(
     free: float, queued: float, *, domain: tuple[float, float], start: float, end: float
 ) -> PiecewiseConstant:
-    """A queue of density `queued` between `start` and `end` in traffic of density `free`: shock, then rarefaction."""
+    """A queue of density `queued` from `start` to `end` in density `free`: shock, then rarefaction."""
     _check_queue(free, queued)
     return PiecewiseConstant([domain[0], start, end, domain[1]], [free, queued, free])
 
@@ -170,13 +172,13 @@ def _check_queue(free: float, queued: float) -> None:
 
 
 class AbstractProfile(eqx.Module):
-    """A smooth profile u₀(x) on the whole line; its numbers are held in float64 and used in the dtype of x."""
+    """A smooth profile u₀(x) on the line; its numbers are kept in float64, used in the dtype of x."""
 
     @abc.abstractmethod
     def evaluate(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
         """u₀(x), elementwise, in the dtype of the profile's numbers."""
 
-    def __call__(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
+    def __call__(self, x: Float[Array | np.ndarray, "..."]) -> Float[Array, "..."]:
         """u₀(x), elementwise, in the dtype of x."""
         x = jnp.asarray(x)
         return jax.tree.map(lambda a: jnp.asarray(a, x.dtype), self).evaluate(x)
@@ -212,7 +214,7 @@ class GaussianBump(AbstractProfile):
 
 
 class FourierSeries(AbstractProfile):
-    """u₀ = mean + Σ_m cosines[m-1] cos(2πm x/wavelength) + sines[m-1] sin(2πm x/wavelength), m = 1 … modes."""
+    """u₀ = mean + Σ_m a_m cos(2πm x/λ) + b_m sin(2πm x/λ), a = `cosines`, b = `sines`, m ≥ 1."""
 
     mean: np.ndarray = eqx.field(converter=_float64)
     cosines: Float[np.ndarray, " modes"] = eqx.field(converter=_float64)
