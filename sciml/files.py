@@ -1,4 +1,4 @@
-"""Files that are either whole or absent: write under a temporary name, then rename."""
+"""Files that are either whole or absent (write under a temporary name, then rename), and the cache folder."""
 
 from __future__ import annotations
 
@@ -34,6 +34,13 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return Path(path)
+
+
+def cache_folder() -> Path:
+    """The folder for downloaded data and compiled programs: `SCIML_CACHE`, else the user's cache folder."""
+    if folder := os.environ.get("SCIML_CACHE"):
+        return Path(folder)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sciml"
 
 
 def _umask() -> int:

@@ -17,7 +17,12 @@ from sciml.cli.arguments import HelpRequested
 from sciml.config import ConfigError, unknown_name
 
 # verb -> (function, what it does)
-VERBS: dict[str, tuple[str, str]] = {}
+VERBS: dict[str, tuple[str, str]] = {
+    "data list": ("sciml.cli.data:list_sets", "public data sets: files, licence, citation"),
+    "data get": ("sciml.cli.data:get", "find or download data, check it, print the paths"),
+    "data verify": ("sciml.cli.data:verify", "check the sums of the data that are here"),
+    "info": ("sciml.cli.info:info", "versions, devices, precision, folders"),
+}
 
 _USAGE = """usage: sciml VERB [CONFIG.toml] [--key value]...
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sciml.config import ConfigError
+from sciml.files import cache_folder
 
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda", "rocm": "rocm", "tpu": "tpu"}
 
@@ -56,13 +57,6 @@ def prepare_jax(
 def cores() -> int:
     """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def cache_folder() -> Path:
-    """The folder for downloaded data and compiled programs: `SCIML_CACHE`, else the user's cache folder."""
-    if folder := os.environ.get("SCIML_CACHE"):
-        return Path(folder)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sciml"
 
 
 def pop_runtime_flags(tokens: list[str]) -> tuple[list[str], Callable[[], None]]:
