@@ -1,28 +1,29 @@
 """Fundamental diagrams fitted to one measured day, through the simulation of that day, with standard errors.
 
-The parameters minimise the mean square of the normalised residual between the open-loop simulation and the
-measurement, both edges prescribed. Coarse first: the loss at a low-discrepancy sample of the box of admissible
-parameters. Then Levenberg-Marquardt from the best of them, with the Jacobian J carried forward through the rollout,
-in coordinates that cannot leave the box. Standard errors are those of nonlinear least squares,
+The parameters p minimise the mean square E(p) of the normalised residual between the open-loop simulation and
+the measurement, both edges prescribed. A whole day takes milliseconds and the loss is kinked (flows are minima, shocks
+hop over cells), so the search is by samples: evenly over the box of admissible parameters, then from normal
+distributions fitted to the best samples so far (the cross-entropy method).
 
-    cov p = s² (JᵀJ)⁻¹ n/n_eff ,   s² = Σ r² / (n - p·n/n_eff) ,   n_eff = n / (τ_t τ_x) ,
+Standard errors and correlations are those of the distribution ∝ exp(-n_eff E(p) / (2 E_min)) on the box, the normal
+likelihood of n_eff independent residuals, by importance sampling. Where E is quadratic this is the textbook
+covariance 2 E_min/n_eff (∂²E)⁻¹; unlike that it feels kinks, skewness and the bounds. Residuals of neighbouring
+cells and frames are far from independent: n_eff = n / (τ_t τ_x), where τ = 1 + 2 Σ ρ_k is their integrated
+autocorrelation along time and along the road. The errors say how sharply this day determines the parameters of this
+model in this scheme, not how parameters differ from day to day.
 
-where τ = 1 + 2 Σ ρ_k is the integrated autocorrelation of the residuals r along time and along the road: residuals of
-neighbouring cells and frames are far from independent. They say how sharply this day determines the parameters under
-this model and this scheme, not how the parameters differ from day to day.
+Reference: R. Y. Rubinstein, D. P. Kroese, The Cross-Entropy Method, 2004.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix
-from jaxtyping import Array, Float
 
-from sciml.fv.catalogue import SchemeEntry
+
+from sciml.fv.catalogue import SchemeEntry, lookup
 from sciml.fv.fundamental_diagram import (
     AbstractFundamentalDiagram,
     Greenberg,
@@ -123,7 +124,7 @@ def calibrate(
     *,
     bounds: Mapping[str, tuple[float, float]] | None = None,
     samples: int = 256,
-    starts: int = 2,
+    rounds: int = 8,
     source: AbstractSource | None = None,
     cfl: float = 0.95,
     seed: int = 0,
@@ -133,53 +134,78 @@ def calibrate(
     Args:
         name: a key of `FAMILIES`.
         day: the day to fit.
-        scheme: an entry of `sciml.fv.catalogue.SCHEMES`; it belongs to the model, since its numerical viscosity is fitted along.
+        scheme: an entry of `sciml.fv.catalogue.SCHEMES`; it belongs to the model, since its numerical viscosity is
+            fitted along.
         bounds: admissible intervals that replace those of `BOUNDS`, by parameter.
-        samples: points of the coarse search.
-        starts: best points from which Levenberg-Marquardt starts.
+        samples: parameters tried in every round.
+        rounds: rounds of the search after the first; two more follow for the standard errors.
         source: ramps, in veh/h/lane and km.
         cfl: share of the CFL limit used at the largest admissible speed; it fixes the steps per frame.
-        seed: seed of the low-discrepancy sample.
+        seed: seed of the samples.
 
     Raises:
         ValueError: for an unknown name or empty bounds, or when no admissible parameters give a finite simulation.
     """
-    if name not in FAMILIES:
-        raise ValueError(f"unknown fundamental diagram {name!r}; known: {', '.join(FAMILIES)}")
-    family = FAMILIES[name]
+    family = lookup("fundamental diagram", FAMILIES, name)
     lower, upper = _box(family, bounds or {})
-    limit = dict(zip(family.parameters, upper, strict=True)).get(
-        "free_flow_speed", _bound("free_flow_speed", bounds)[1]
-    )
-    steps = substeps(
-        day, max(limit, *_speeds(family, upper)), scheme, family.build(limit, *(0.5 * (lower + upper))), cfl
-    )
+    speeds = [high for key, high in zip(family.parameters, upper, strict=True) if key.endswith("speed")]
+    limit = (bounds or {}).get("free_flow_speed", BOUNDS["free_flow_speed"][1:])[1]
+    middle = family.build(limit, *(0.5 * (lower + upper)))
+    steps = substeps(day, max(limit, *speeds), scheme, middle, cfl)
 
+    @jax.jit
     def compare(parameters):
         simulated, result = simulate_day(family.build(limit, *parameters), day, scheme, steps, source)
         return residual(simulated, day), result
 
-    def loss(parameters):
-        square = jnp.sum(compare(parameters)[0] ** 2) / jnp.sum(day.scored)
-        return jnp.where(jnp.isfinite(square), square, jnp.inf)
+    @jax.jit
+    def squares(points):
+        square = lambda p: jnp.mean(compare(p)[0] ** 2) * day.scored.size / jnp.sum(day.scored)  # noqa: E731
+        found = jax.lax.map(square, points, batch_size=16)
+        return jnp.where(jnp.isfinite(found), found, jnp.inf)
 
-    points = jnp.asarray(lower + (upper - lower) * _sample(len(lower), samples, seed))
-    losses = np.asarray(jax.jit(lambda p: jax.lax.map(loss, p, batch_size=16))(points))
-    best = np.argsort(losses)[:starts]
-    if not np.isfinite(losses[best[0]]):
-        check_result(int(compare(points[best[0]])[1]), f"calibration of {name}", steps)
+    def evaluate(unit):
+        return np.asarray(squares(jnp.asarray(lower + (upper - lower) * unit)), dtype=np.float64)
+
+    rng = np.random.default_rng(seed)
+    unit, values = _search(evaluate, rng, lower.size, samples, rounds)
+    best = lower + (upper - lower) * unit[0]
+    if not np.isfinite(values[0]):
+        check_result(int(compare(jnp.asarray(best))[1]), f"calibration of {name}", steps)
         raise ValueError(
-            f"calibration of {name}: no admissible parameters give a finite simulation; change the bounds"
+            f"calibration of {name}: no admissible parameters give a finite simulation; change bounds"
         )
-    refined = _refine(compare, points[best], jnp.asarray(lower), jnp.asarray(upper))
-    candidates = jnp.concatenate([points[best[:1]], refined])
-    final = np.asarray(jax.jit(lambda p: jax.lax.map(loss, p))(candidates))
-    parameters = candidates[int(np.nanargmin(final))]
-    return _summary(name, family, limit, parameters, compare, (lower, upper), day, steps)
+    scored = np.asarray(day.scored)
+    error = np.asarray(compare(jnp.asarray(best))[0], np.float64)
+    n = int(scored.sum())
+    effective = n / np.prod([autocorrelation_time(error, scored, axis) for axis in (0, 1)])
+    draws, weights = _likelihood(evaluate, rng, unit, values, float(effective), samples)
+    draws = lower + (upper - lower) * draws
 
-
-def _bound(parameter: str, bounds: Mapping[str, tuple[float, float]] | None) -> tuple[float, float]:
-    return (bounds or {}).get(parameter, BOUNDS[parameter][1:])
+    diagram = jax.vmap(lambda p: family.build(limit, *p))(jnp.asarray(draws))
+    derived = {
+        "capacity": np.asarray(diagram.capacity),
+        "critical_density": np.asarray(diagram.critical_density),
+    }
+    made = family.build(limit, *(float(value) for value in best))
+    at_bound = (unit[0] < 0.01) | (unit[0] > 0.99)
+    return Calibration(
+        diagram=made,
+        steps_per_frame=steps,
+        estimates={
+            key: Estimate(float(best[i]), _deviation(draws[:, i], weights), BOUNDS[key][0], bool(at_bound[i]))
+            for i, key in enumerate(family.parameters)
+        },
+        derived={
+            key: Estimate(float(getattr(made, key)), _deviation(values, weights), units)
+            for (key, values), units in zip(derived.items(), ("veh/h/lane", "veh/km/lane"), strict=True)
+            if key not in family.parameters
+        },
+        correlation=_correlation(draws, weights),
+        mse=float(values[0]),
+        residuals=n,
+        effective=float(effective),
+    )
 
 
 def _box(family: Family, bounds: Mapping[str, tuple[float, float]]) -> tuple[np.ndarray, np.ndarray]:
@@ -190,86 +216,73 @@ def _box(family: Family, bounds: Mapping[str, tuple[float, float]]) -> tuple[np.
             raise ValueError(f"bounds.{parameter}: [{low}, {high}] is not a positive interval")
         if parameter.endswith("fraction") and high >= 1:
             raise ValueError(f"bounds.{parameter}: a fraction stays below 1")
-    box = np.array([_bound(parameter, bounds) for parameter in family.parameters])
+    box = np.array([bounds.get(key, BOUNDS[key][1:]) for key in family.parameters])
     return box[:, 0], box[:, 1]
 
 
-def _speeds(family: Family, upper: np.ndarray) -> list[float]:
-    return [high for key, high in zip(family.parameters, upper, strict=True) if key.endswith("speed")]
+def _search(evaluate, rng, dimension: int, samples: int, rounds: int) -> tuple[np.ndarray, np.ndarray]:
+    """All points of the unit cube that were tried and their losses, best first."""
+    points = _spread(samples, dimension)
+    values = evaluate(points)
+    for _ in range(rounds):
+        elite = points[np.argsort(values)[: max(samples // 12, 2 * dimension)]]
+        fresh = _normal(rng, elite.mean(axis=0), 1.5 * np.cov(elite.T).reshape(dimension, -1), samples)
+        points, values = np.concatenate([points, fresh]), np.concatenate([values, evaluate(fresh)])
+    order = np.argsort(values)
+    return points[order], values[order]
 
 
-def _sample(dimension: int, count: int, seed: int) -> np.ndarray:
-    from scipy.stats import qmc
-
-    exponent = max(int(np.ceil(np.log2(max(count, 2)))), 1)
-    return qmc.Sobol(dimension, rng=np.random.default_rng(seed)).random_base2(exponent)[:count]
-
-
-def _refine(compare, starts: Float[Array, "starts p"], lower, upper) -> Float[Array, "starts p"]:
-    """Levenberg-Marquardt from every start, in z with p = lower + (upper - lower)/(1 + e^{-z})."""
-    place = lambda z: lower + (upper - lower) * jax.nn.sigmoid(z)  # noqa: E731
-    solver = optimistix.LevenbergMarquardt(rtol=1e-3, atol=1e-4)
-
-    def one(start):
-        inside = jnp.clip((start - lower) / (upper - lower), 0.01, 0.99)
-        found = optimistix.least_squares(
-            lambda z, args: compare(place(z))[0],
-            solver,
-            jnp.log(inside / (1 - inside)),
-            options={"jac": "fwd"},
-            max_steps=40,
-            throw=False,
-        )
-        return place(found.value)
-
-    return jax.jit(lambda points: jax.lax.map(one, points))(starts)
+def _spread(count: int, dimension: int) -> np.ndarray:
+    """Evenly spread points of the unit cube: multiples of the powers of 1/φ modulo 1, φ^{d+1} = φ + 1 (Kronecker)."""
+    phi = 2.0
+    for _ in range(50):
+        phi = (1 + phi) ** (1 / (dimension + 1))
+    return (0.5 + np.outer(np.arange(1, count + 1), phi ** -np.arange(1.0, dimension + 1))) % 1
 
 
-def _summary(name, family: Family, limit, parameters, compare, box, day: Day, steps: int) -> Calibration:
-    error = np.asarray(compare(parameters)[0], np.float64)
-    jacobian = np.asarray(jax.jit(jax.jacfwd(lambda p: compare(p)[0]))(parameters), np.float64)
-    scored = np.asarray(day.scored)
-    n, p = int(scored.sum()), len(family.parameters)
-    inflation = autocorrelation_time(error, scored, axis=0) * autocorrelation_time(error, scored, axis=1)
-    effective = n / inflation
-    values = np.asarray(parameters, np.float64)
-    scale = values  # relative parameters make JᵀJ well conditioned
-    columns = jacobian[scored] * scale
-    variance = (error**2).sum() / max(n - p * inflation, 1.0)
-    covariance = variance * inflation * np.linalg.pinv(columns.T @ columns) * np.outer(scale, scale)
-    deviation = np.sqrt(np.maximum(np.diag(covariance), 0))
-    safe = np.where(deviation > 0, deviation, 1)
-    lower, upper = box
-    edge = 0.005 * (upper - lower)
-    at_bound = (values < lower + edge) | (values > upper - edge)
-    estimates = {
-        key: Estimate(float(values[i]), float(deviation[i]), BOUNDS[key][0], bool(at_bound[i]))
-        for i, key in enumerate(family.parameters)
-    }
+def _normal(rng, mean: np.ndarray, covariance: np.ndarray, count: int) -> np.ndarray:
+    """Normal samples inside the unit cube; points outside are drawn again, at last moved to its face."""
+    root = np.linalg.cholesky(covariance + 1e-12 * np.eye(mean.size))
+    points = mean + rng.standard_normal((count, mean.size)) @ root.T
+    for _ in range(20):
+        outside = ((points < 0) | (points > 1)).any(axis=1)
+        points[outside] = mean + rng.standard_normal((int(outside.sum()), mean.size)) @ root.T
+    return np.clip(points, 0, 1)
 
-    def consequences(q):
-        diagram = family.build(limit, *q)
-        return jnp.stack([diagram.capacity, jnp.asarray(diagram.critical_density, q.dtype)])
 
-    gradient = np.asarray(jax.jacfwd(consequences)(parameters), np.float64)
-    spread = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", gradient, covariance, gradient), 0))
-    follow = np.asarray(consequences(parameters), np.float64)
-    derived = {
-        "capacity": Estimate(float(follow[0]), float(spread[0]), "veh/h/lane"),
-        "critical_density": Estimate(float(follow[1]), float(spread[1]), "veh/km/lane"),
-    }
-    derived = {key: value for key, value in derived.items() if key not in estimates}
-    diagram = family.build(limit, *(float(value) for value in values))
-    return Calibration(
-        diagram,
-        steps,
-        estimates,
-        derived,
-        covariance / np.outer(safe, safe),
-        float((error**2).sum() / n),
-        n,
-        effective,
-    )
+def _likelihood(
+    evaluate, rng, points, values, effective: float, samples: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted samples of exp(-n_eff E/(2 E_min)) on the unit cube, from two rounds of importance sampling."""
+    dimension, lowest = points.shape[1], values[0]
+
+    def log_density(found):
+        return -0.5 * effective * (found / lowest - 1)
+
+    # A first idea of the width: the points tried so far, at twice the temperature.
+    weights = np.exp(0.5 * log_density(values))
+    for _ in range(2):
+        weights = weights / weights.sum()
+        mean = weights @ points
+        covariance = 1.5 * (points - mean).T @ (weights[:, None] * (points - mean)) + 1e-8 * np.eye(dimension)
+        points = _normal(rng, mean, covariance, 2 * samples)
+        offset = points - mean
+        proposal = -0.5 * np.einsum("ij,jk,ik->i", offset, np.linalg.inv(covariance), offset)
+        logs = log_density(evaluate(points)) - proposal
+        weights = np.exp(logs - logs.max())
+    return points, weights / weights.sum()
+
+
+def _deviation(values: np.ndarray, weights: np.ndarray) -> float:
+    mean = weights @ values
+    return float(np.sqrt(weights @ (values - mean) ** 2))
+
+
+def _correlation(points: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    offset = points - weights @ points
+    covariance = offset.T @ (weights[:, None] * offset)
+    deviation = np.sqrt(np.diag(covariance))
+    return covariance / np.outer(deviation, deviation)
 
 
 def autocorrelation_time(error: np.ndarray, scored: np.ndarray, axis: int) -> float:
