@@ -113,8 +113,11 @@ class _Hull:
         law, lower, upper = self.law, self.lower, self.upper
         if law.curvature == ("convex" if self.sign > 0 else "concave") and not law.piecewise_linear:
             return [(lower, upper)]
-        cuts = sorted(self.sign * float(u) for u in (*law.kinks, *law.inflection_points))
-        points = [lower, *(v for v in cuts if lower < v < upper), upper]
+        points, apart = [lower], 1e-9 * (upper - lower)  # closer cuts are one cut and round-off
+        for cut in sorted(self.sign * float(u) for u in (*law.kinks, *law.inflection_points)):
+            if points[-1] + apart < cut < upper - apart:
+                points.append(cut)
+        points.append(upper)
         if law.curvature != "neither" or law.piecewise_linear:
             return [(v, v) for v in points]
         thirds = np.array(
@@ -259,8 +262,8 @@ def riemann_cell_averages(
         t: time, at least 0.
         position: place of the jump at t = 0 [length].
     """
-    if not t >= 0:
-        raise ValueError(f"riemann_cell_averages: t is {t}; an entropy solution exists for t >= 0 only")
+    if not 0 <= t < math.inf:
+        raise ValueError(f"riemann_cell_averages: t is {t}; give a finite time that is at least 0")
     x = np.asarray(faces, dtype=np.float64) - position
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         speed = np.where(x == 0, 0.0, x / t) if t > 0 else np.where(x == 0, 0.0, np.inf * x)

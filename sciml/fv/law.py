@@ -230,8 +230,8 @@ class FluxFunction(AbstractLaw):
     lower: Scalar
     upper: Scalar
     curvature: Curvature = eqx.field(static=True)
-    stationary: tuple[Scalar, ...]
-    inflections: tuple[Scalar, ...]
+    stationary: tuple[float, ...] = eqx.field(static=True)
+    inflections: tuple[float, ...] = eqx.field(static=True)
 
     def __init__(self, function: Callable, lower: float, upper: float, *, samples: int = 2048):
         check_increasing("FluxFunction", lower, upper)
@@ -256,8 +256,12 @@ class FluxFunction(AbstractLaw):
                 bends = _sign_changes(
                     lambda x: np.asarray(bend(jnp.asarray(x))), u, np.asarray(bend(jnp.asarray(u)))
                 )
-        self.stationary = tuple(scalar(x) for x in roots)
-        self.inflections = tuple(scalar(x) for x in bends)
+                smooth = np.asarray(bends)
+                for turn in _turning_points(lambda x: np.asarray(slope(jnp.asarray(x))), u, speed):
+                    if not (np.abs(smooth - turn) < 2 * (u[1] - u[0])).any():  # a kink: f″ says nothing there
+                        bends.append(turn)
+                bends.sort()
+        self.stationary, self.inflections = tuple(roots), tuple(bends)
 
     def flux(self, u):
         return self.function(u)
@@ -268,11 +272,11 @@ class FluxFunction(AbstractLaw):
 
     @property
     def stationary_points(self):
-        return self.stationary
+        return tuple(scalar(u) for u in self.stationary)
 
     @property
     def inflection_points(self):
-        return self.inflections
+        return tuple(scalar(u) for u in self.inflections)
 
     def legendre_state(self, speed, lower, upper):
         if self.curvature == "neither":
@@ -298,6 +302,22 @@ def _curvature(speed: np.ndarray) -> Curvature:
     tolerance = 1e-12 * max(1.0, float(np.max(np.abs(speed))))
     rises, falls = bool((change > tolerance).any()), bool((change < -tolerance).any())
     return "neither" if rises and falls else "convex" if rises else "concave" if falls else "linear"
+
+
+def _turning_points(function: Callable, u: np.ndarray, values: np.ndarray) -> list[float]:
+    """Where a sampled function turns between rising and falling, by golden sections; it may jump there."""
+    steps = np.diff(values)
+    moving = np.flatnonzero(np.abs(steps) > 1e-12 * max(1.0, float(np.max(np.abs(values)))))
+    pairs = [(i, j) for i, j in zip(moving[:-1], moving[1:], strict=True) if steps[i] * steps[j] < 0]
+    points = []
+    for i, j in pairs:
+        low, high, sign, ratio = u[i], u[j + 1], np.sign(steps[i]), 0.5 * (np.sqrt(5) - 1)
+        for _ in range(80):
+            inner = np.array([high - ratio * (high - low), low + ratio * (high - low)])
+            first, second = sign * function(inner)
+            low, high = (inner[0], high) if first < second else (low, inner[1])
+        points.append(float(0.5 * (low + high)))
+    return points
 
 
 def _sign_changes(function: Callable, u: np.ndarray, values: np.ndarray) -> list[float]:
