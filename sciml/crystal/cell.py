@@ -13,129 +13,13 @@ import numpy as np
 
 SMALLEST_DISTANCE = 0.3  # Å; the shortest bond, H-H, is 0.74 Å
 
-SYMBOLS = tuple(
-    [
-        "X",
-        "H",
-        "He",
-        "Li",
-        "Be",
-        "B",
-        "C",
-        "N",
-        "O",
-        "F",
-        "Ne",
-        "Na",
-        "Mg",
-        "Al",
-        "Si",
-        "P",
-        "S",
-        "Cl",
-        "Ar",
-        "K",
-        "Ca",
-        "Sc",
-        "Ti",
-        "V",
-        "Cr",
-        "Mn",
-        "Fe",
-        "Co",
-        "Ni",
-        "Cu",
-        "Zn",
-        "Ga",
-        "Ge",
-        "As",
-        "Se",
-        "Br",
-        "Kr",
-        "Rb",
-        "Sr",
-        "Y",
-        "Zr",
-        "Nb",
-        "Mo",
-        "Tc",
-        "Ru",
-        "Rh",
-        "Pd",
-        "Ag",
-        "Cd",
-        "In",
-        "Sn",
-        "Sb",
-        "Te",
-        "I",
-        "Xe",
-        "Cs",
-        "Ba",
-        "La",
-        "Ce",
-        "Pr",
-        "Nd",
-        "Pm",
-        "Sm",
-        "Eu",
-        "Gd",
-        "Tb",
-        "Dy",
-        "Ho",
-        "Er",
-        "Tm",
-        "Yb",
-        "Lu",
-        "Hf",
-        "Ta",
-        "W",
-        "Re",
-        "Os",
-        "Ir",
-        "Pt",
-        "Au",
-        "Hg",
-        "Tl",
-        "Pb",
-        "Bi",
-        "Po",
-        "At",
-        "Rn",
-        "Fr",
-        "Ra",
-        "Ac",
-        "Th",
-        "Pa",
-        "U",
-        "Np",
-        "Pu",
-        "Am",
-        "Cm",
-        "Bk",
-        "Cf",
-        "Es",
-        "Fm",
-        "Md",
-        "No",
-        "Lr",
-        "Rf",
-        "Db",
-        "Sg",
-        "Bh",
-        "Hs",
-        "Mt",
-        "Ds",
-        "Rg",
-        "Cn",
-        "Nh",
-        "Fl",
-        "Mc",
-        "Lv",
-        "Ts",
-        "Og",
-    ]  # noqa: SIM905
+_ELEMENTS = (
+    "X H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr "
+    "Rb Sr Y Zr Nb Mo Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb "
+    "Lu Hf Ta W Re Os Ir Pt Au Hg Tl Pb Bi Po At Rn Fr Ra Ac Th Pa U Np Pu Am Cm Bk Cf Es Fm Md No Lr Rf "
+    "Db Sg Bh Hs Mt Ds Rg Cn Nh Fl Mc Lv Ts Og"
 )
+SYMBOLS = tuple(_ELEMENTS.split())
 ATOMIC_NUMBER = {symbol: z for z, symbol in enumerate(SYMBOLS) if z} | {"D": 1, "T": 1}
 
 
@@ -200,7 +84,7 @@ class Cell:
         edges = np.sqrt((lattice**2).sum(1))
         if abs(volume) <= 1e-4 * edges.prod() or edges.min() < SMALLEST_DISTANCE:
             raise ValueError(
-                f"{self.name}: the lattice encloses no volume: {volume:.3g} Å³, edges {edges.round(4).tolist()} Å"
+                f"{self.name}: the lattice has no volume: {volume:.3g} Å³, edges {edges.round(4).tolist()} Å"
             )
         if volume < 0:
             lattice, fractional = -lattice, -fractional
@@ -249,7 +133,7 @@ def ordered_species(sites: Sequence[Sequence[tuple[str, float]]], name: str) -> 
             text = ", ".join(f"{element} {occupancy:g}" for element, occupancy in site) or "vacant"
             raise ValueError(
                 f"{name}: site {index + 1} is disordered ({text}); make an ordered model first, for example "
-                "with pymatgen's OrderDisorderedStructureTransformation, or write occupancy 1 if this is noise"
+                "with pymatgen's OrderDisorderedStructureTransformation, or write occupancy 1 if it is noise"
             )
         try:
             numbers.append(atomic_number(site[0][0]))

@@ -401,13 +401,14 @@ class FoundSymmetry:
     """What a symmetry search returns: the setting, and the map x_setting = T x + o from the given cell.
 
     `representative` (N,) holds, for every atom, the first atom that a translation of the primitive lattice
-    maps it to.
+    maps it to; `orbits` (N,) are the library's labels of crystallographic orbits.
     """
 
     hall_number: int
     transformation: np.ndarray
     origin: np.ndarray
     representative: np.ndarray
+    orbits: np.ndarray
 
     @property
     def number(self) -> int:
@@ -462,6 +463,7 @@ def find_symmetry(
             found.transformation_matrix,
             found.origin_shift,
             _first_of(found.mapping_to_primitive),
+            found.crystallographic_orbits,
         )
     if backend == "moyopy":
         import moyopy
@@ -475,7 +477,13 @@ def find_symmetry(
         # moyo: (a_std) = (a) P and x_std = P^-1 (x - p)
         inverse = np.linalg.inv(np.array(found.std_linear))
         origin = -inverse @ np.array(found.std_origin_shift)
-        return FoundSymmetry(found.hall_number, inverse, origin, _first_of(np.array(found.mapping_std_prim)))
+        return FoundSymmetry(
+            found.hall_number,
+            inverse,
+            origin,
+            _first_of(np.array(found.mapping_std_prim)),
+            np.array(found.orbits),
+        )
     raise ValueError(f"unknown symmetry backend {backend!r}; choose 'spglib' or 'moyopy'")
 
 

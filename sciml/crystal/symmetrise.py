@@ -87,3 +87,14 @@ def symmetrise_coefficients(
 def grid_points(shape: tuple[int, int, int]) -> np.ndarray:
     """Fractional coordinates (n1, n2, n3, 3) of a grid."""
     return np.stack(np.meshgrid(*(np.arange(n) / n for n in shape), indexing="ij"), axis=-1)
+
+
+def asymmetric_points(space_group: SpaceGroup, shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """One point of every orbit of a grid, (Q, 3), and the share of the cell that it stands for, (Q,).
+
+    The mean over the cell of an invariant function is Σ_q weight_q f(x_q). Raises `ValueError` when the grid
+    does not fit.
+    """
+    first = _grid_images(space_group, shape).min(0)
+    chosen, counts = np.unique(first, return_counts=True)
+    return grid_points(shape).reshape(-1, 3)[chosen], counts / first.size
