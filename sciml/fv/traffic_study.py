@@ -38,7 +38,10 @@ from sciml.fv.travel import (
 )
 
 MEASURES = ("mse", "l1", "relative")
-BASELINES: dict[str, Callable[[Day], jax.Array]] = {"interpolation": interpolation, "persistence": persistence}
+BASELINES: dict[str, Callable[[Day], jax.Array]] = {
+    "interpolation": interpolation,
+    "persistence": persistence,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +125,9 @@ def study(
     reference = next(iter(speed_of.values()))
     observed = {
         key: {
-            "measured": _observe(fields[key], all_days[key], np.asarray(all_days[key].density), reference, threshold, True),
+            "measured": _observe(
+                fields[key], all_days[key], np.asarray(all_days[key].density), reference, threshold, True
+            ),
             **{
                 name: _observe(fields[key], all_days[key], densities[name][key], diagram, threshold, False)
                 for name, diagram in speed_of.items()
@@ -137,7 +142,9 @@ def study(
         "normalisation": {"value": float(training.normalisation), "units": "veh/km/lane"},
         "congestion_threshold": {"value": threshold, "units": "veh/km/lane"},
         "models": {},
-        "measured": {key: {**_masked(fields[key]), **_numbers(observed[key]["measured"])} for key in all_days},
+        "measured": {
+            key: {**_masked(fields[key]), **_numbers(observed[key]["measured"])} for key in all_days
+        },
     }
     for name, by_day in densities.items():
         table = {key: scores(by_day[key], day) for key, day in all_days.items()}
@@ -174,7 +181,9 @@ def _simulate(fit: Calibration, scheme, days: Mapping[str, Day], source) -> dict
     return found
 
 
-def _observe(field, day: Day, density: np.ndarray, diagram, threshold: float, measured: bool) -> dict[str, Any]:
+def _observe(
+    field, day: Day, density: np.ndarray, diagram, threshold: float, measured: bool
+) -> dict[str, Any]:
     """What travellers and operators see of one density; series in h, km, veh/h/lane."""
     frame, width = spacing(field)
     frame, width = frame / 3600, width / 1000

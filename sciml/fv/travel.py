@@ -9,7 +9,9 @@ from jaxtyping import Bool, Float
 SLOWEST = 1.0  # km/h, a standing vehicle creeps on so that travel times stay finite
 
 
-def instantaneous_travel_time(speed: Float[np.ndarray, "frames cells"], width: float) -> Float[np.ndarray, " frames"]:
+def instantaneous_travel_time(
+    speed: Float[np.ndarray, "frames cells"], width: float
+) -> Float[np.ndarray, " frames"]:
     """Time along the road if the speeds of one frame stayed as they are, Σ Δx/v [h].
 
     Args:
@@ -36,7 +38,9 @@ def experienced_travel_time(
     times = frame * np.arange(speed.shape[0])
     at = times.copy()
     for cell in speed.T:
-        way = np.concatenate([[0.0], np.cumsum(0.5 * frame * (cell[1:] + cell[:-1]))])  # distance driven by each frame
+        way = np.concatenate(
+            [[0.0], np.cumsum(0.5 * frame * (cell[1:] + cell[:-1]))]
+        )  # distance driven by each frame
         at = np.interp(np.interp(at, times, way) + width, way, times, right=np.nan)
     return at - times
 
