@@ -6,6 +6,7 @@ way from a `Cell` to features for all of them and reports the largest difference
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -17,6 +18,7 @@ from sciml.crystal.cell import Cell
 from sciml.crystal.detection import Detection, detect
 from sciml.crystal.features import atom_features
 from sciml.crystal.fourier import FourierBasis
+from sciml.crystal.io import Source, parse
 from sciml.crystal.lattice import lattice_from_parameters, metric_of, miller_ball, reciprocal_metric
 from sciml.crystal.seitz import DENOMINATOR
 from sciml.crystal.space_group import Backend, FoundSymmetry, SpaceGroup, find_symmetry
@@ -218,3 +220,9 @@ def _number_only(cell: Cell, number: int) -> np.ndarray:
     fractional = np.pad(cell.fractional % 1.0, ((0, -len(cell) % 16), (0, 0)))
     values = _values(basis, jnp.asarray(fractional.astype(basis.frequency.dtype)))
     return np.asarray(values)[: len(cell)].reshape(len(cell), -1)
+
+
+def check_source(task: tuple[Source, dict[str, Any]]) -> DescriptionCheck:
+    """`check_descriptions` of a structure that is not parsed yet: a task for worker processes."""
+    source, options = task
+    return check_descriptions(parse(source), **options)
