@@ -93,7 +93,9 @@ def _dataclass(cls: Any, data: Any, key: str, source: str, default: Any) -> Any:
     for name, value in data.items():
         dotted = f"{key}.{name}" if key else name
         if name not in fields:
-            raise ConfigError(f"{_where(source, dotted, value)}: {unknown_name('key', name, fields)}")
+            nested = [leaf.key for leaf in leaves(cls) if leaf.key.endswith(f".{name}")]
+            known = nested if nested and not _nearest(name, list(fields)) else list(fields)
+            raise ConfigError(f"{_where(source, dotted, value)}: {unknown_name('key', name, known)}")
         missing = getattr(default, name) if default is not None else _default(fields[name])
         values[name] = _convert(hints[name], value, dotted, source, missing)
     for name, field in fields.items():
@@ -113,10 +115,10 @@ def _dataclass(cls: Any, data: Any, key: str, source: str, default: Any) -> Any:
         raise ConfigError(f"{source}: {key}: {error}" if key else f"{source}: {error}") from error
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
+def _default(field: dataclasses.Field[Any], missing: Any = None) -> Any:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
-    return None if field.default is dataclasses.MISSING else field.default
+    return missing if field.default is dataclasses.MISSING else field.default
 
 
 def _convert(expected: Any, value: Any, key: str, source: str, default: Any = None) -> Any:
@@ -196,6 +198,40 @@ def kind_of(cls: Any) -> str:
     """The value of the field `kind` that marks a member of a tagged union."""
     (kind,) = typing.get_args(typing.get_type_hints(cls)["kind"])
     return kind
+
+
+class Leaf(typing.NamedTuple):
+    """One value below a dataclass: dotted key, type, default (`dataclasses.MISSING` without one), meaning."""
+
+    key: str
+    hint: Any
+    default: Any
+    doc: str
+
+
+def leaves(cls: Any, key: str = "", default: Any = None) -> list[Leaf]:
+    """Every value below a dataclass; of a union the fields of all its members."""
+    found: list[Leaf] = []
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        if not field.init:
+            continue
+        dotted, hint = f"{key}.{field.name}" if key else field.name, hints[field.name]
+        value = (
+            getattr(default, field.name) if isinstance(default, cls) else _default(field, dataclasses.MISSING)
+        )
+        members = typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
+        tables = [member for member in members if dataclasses.is_dataclass(member)]
+        doc = field.metadata.get("doc", "")
+        if not tables:
+            found.append(Leaf(dotted, hint, value, doc))
+        elif len(tables) > 1:
+            kinds: Any = Literal[tuple(kind_of(table) for table in tables)]  # pyright: ignore
+            found.append(Leaf(f"{dotted}.kind", kinds, getattr(value, "kind", value), doc))
+        for table in tables:
+            below = leaves(table, dotted, value)
+            found += [leaf for leaf in below if len(tables) == 1 or leaf.key != f"{dotted}.kind"]
+    return found
 
 
 # ------------------------------------------------------------------------------------------ messages

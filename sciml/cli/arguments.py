@@ -6,13 +6,11 @@
 from __future__ import annotations
 
 import dataclasses
-import types
-import typing
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sciml.config import ConfigError, dump_toml, kind_of, load, type_name, unknown_name
+from sciml.config import ConfigError, dump_toml, leaves, load, type_name, unknown_name
 
 if TYPE_CHECKING:
     from sciml.train.run import Run
@@ -90,7 +88,8 @@ def parse_arguments(
             flags[key] = tokens.pop(0)
         else:
             known = [*_dotted_keys(cls), *_dotted_keys(options)]
-            problem = "needs a value" if key in known else unknown_name("key", key, known)
+            tables = [table.rpartition(".")[0] for table in known]
+            problem = "needs a value" if key in known else unknown_name("key", key, [*known, *tables])
             raise ConfigError(f"command line: --{name}: {problem}")
     if len(paths) > 1:
         raise ConfigError(f"command line: one configuration file is expected, got {' '.join(paths)}")
@@ -106,33 +105,12 @@ def _negated(key: str) -> str:
     return table + dot + name.removeprefix("no_") if name.startswith("no_") else ""
 
 
-def _leaves(cls: Any, key: str = "") -> list[tuple[str, Any, dataclasses.Field[Any]]]:
-    """Dotted key, type and field of every value below a dataclass; unions show the fields of all members."""
-    found: list[tuple[str, Any, dataclasses.Field[Any]]] = []
-    hints = typing.get_type_hints(cls)
-    for field in dataclasses.fields(cls):
-        if not field.init:
-            continue
-        dotted, hint = f"{key}.{field.name}" if key else field.name, hints[field.name]
-        members = typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
-        tables = [member for member in members if dataclasses.is_dataclass(member)]
-        if not tables:
-            found.append((dotted, hint, field))
-        elif len(tables) > 1:
-            kinds: Any = Literal[tuple(kind_of(table) for table in tables)]  # pyright: ignore[reportInvalidTypeForm, reportArgumentType]
-            found.append((f"{dotted}.kind", kinds, field))
-        for table in tables:
-            below = _leaves(table, dotted)
-            found += [leaf for leaf in below if len(tables) == 1 or leaf[0] != f"{dotted}.kind"]
-    return found
-
-
 def _dotted_keys(cls: Any) -> list[str]:
-    return list(dict.fromkeys(key for key, _, _ in _leaves(cls)))
+    return list(dict.fromkeys(leaf.key for leaf in leaves(cls)))
 
 
 def _boolean_keys(cls: Any) -> set[str]:
-    return {key for key, hint, _ in _leaves(cls) if hint is bool}
+    return {leaf.key for leaf in leaves(cls) if leaf.hint is bool}
 
 
 def help_text(cls: type, options: type = RunOptions, *, command: str, about: str = "") -> str:
@@ -140,21 +118,15 @@ def help_text(cls: type, options: type = RunOptions, *, command: str, about: str
     lines = [f"sciml {command} [CONFIG.toml] [--key value]...", ""]
     lines += [about, ""] if about else []
     for title, part in (("configuration", cls), ("where results go", options)):
-        leaves = _leaves(part)
-        if not leaves:
-            continue
-        lines.append(f"{title}:")
-        for key, hint, field in leaves:
-            default = field.default
-            if default is dataclasses.MISSING and field.default_factory is not dataclasses.MISSING:
-                default = field.default_factory()
-            if dataclasses.is_dataclass(default):  # the line of a union's kind
-                default = getattr(default, "kind", default)
-            shown = "required" if default is dataclasses.MISSING else f"default {_help_value(default)}"
-            lines.append(f"  --{key:<28} {type_name(hint)}; {shown}")
-            if doc := field.metadata.get("doc"):
-                lines.append(f"      {doc}")
-        lines.append("")
+        keys = leaves(part)
+        lines += [f"{title}:"] if keys else []
+        for leaf in keys:
+            shown = (
+                "required" if leaf.default is dataclasses.MISSING else f"default {_help_value(leaf.default)}"
+            )
+            lines.append(f"  --{leaf.key:<28} {type_name(leaf.hint)}; {shown}")
+            lines += [f"      {leaf.doc}"] if leaf.doc else []
+        lines += [""] if keys else []
     lines.append("also: --x64, --platform NAME, --devices N, --cache FOLDER, --debug (see sciml --help)")
     return "\n".join(lines)
 
