@@ -1,15 +1,16 @@
 """What lies beyond the two ends of the road: ghost cells, or the fluxes through the end faces themselves.
 
-A boundary is asked at the time of every Runge-Kutta stage, and the number of ghost cells follows from the scheme.
+A boundary is asked at the time of every Runge-Kutta stage, and the number of ghost cells follows from the
+scheme.
 """
 
 import abc
 from collections.abc import Callable
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from sciml.fv.fundamental_diagram import AbstractFundamentalDiagram
@@ -24,7 +25,9 @@ class AbstractBoundary(eqx.Module):
     def ghost_cells(
         self, t: Scalar, u: Float[Array, "cells ..."], ghost: int
     ) -> tuple[Float[Array, "ghost ..."], Float[Array, "ghost ..."]]:
-        """The `ghost` values left of the first cell and right of the last one at time t, both in order of rising x."""
+        """The `ghost` values left of the first cell and right of the last one at time t, both in order of
+        rising x.
+        """
 
     def end_fluxes(
         self, law: AbstractLaw, t: Scalar, u: Float[Array, " cells"], fluxes: Float[Array, " faces"]
@@ -33,7 +36,7 @@ class AbstractBoundary(eqx.Module):
         return fluxes
 
     def check(self, law: AbstractLaw, cells: int, ghost: int) -> None:
-        """Raise a `ValueError` when the boundary does not fit the law, the grid or the reach of the scheme."""
+        """Raise a `ValueError` when the boundary does not fit the law, the grid or the scheme's reach."""
 
     def check_times(self, t0: float, t1: float) -> None:
         """Raise a `ValueError` when the boundary is not known on the whole interval [t0, t1]."""
@@ -53,7 +56,8 @@ class Periodic(AbstractBoundary):
     def check(self, law, cells, ghost):
         if ghost > cells:
             raise ValueError(
-                f"Periodic: {cells} cells are fewer than the {ghost} ghost cells of the scheme; refine the grid"
+                f"Periodic: {cells} cells are fewer than the {ghost} ghost cells of the scheme; refine the"
+                " grid"
             )
 
 
@@ -65,7 +69,7 @@ class Outflow(AbstractBoundary):
 
 
 def _check_series(owner: str, times, **series) -> None:
-    if isinstance(times, jax.core.Tracer):
+    if isinstance(times, Tracer):
         return
     times = np.asarray(times)
     if times.ndim != 1 or times.shape[0] < 2:
@@ -76,17 +80,19 @@ def _check_series(owner: str, times, **series) -> None:
     if not (steps > 0).all():
         where = int(np.argmin(steps > 0))
         raise ValueError(
-            f"{owner}.times does not increase: entry {where + 1} is {times[where + 1]} after {times[where]}; sort the series"
+            f"{owner}.times does not increase: entry {where + 1} is {times[where + 1]} after"
+            f" {times[where]}; sort the series"
         )
     for name, values in series.items():
         if values.shape[0] != times.shape[0]:
             raise ValueError(
-                f"{owner}.{name} is too short or too long: {values.shape[0]} rows for {times.shape[0]} times; give one row per time"
+                f"{owner}.{name} is too short or too long: {values.shape[0]} rows for {times.shape[0]}"
+                " times; give one row per time"
             )
 
 
 def _check_cover(owner: str, times, t0: float, t1: float) -> None:
-    if any(isinstance(x, jax.core.Tracer) for x in (times, t0, t1)):
+    if any(isinstance(x, Tracer) for x in (times, t0, t1)):
         return
     slack = 1e-5 * max(abs(float(t1)), abs(float(t1) - float(t0)))
     first, last = float(times[0]), float(times[-1])
@@ -112,12 +118,13 @@ class Prescribed(AbstractBoundary):
 
     Args:
         times: increasing times of the series [time].
-        left: values left of the domain, one row per time; columns in order of rising x, so the last one touches it.
+        left: values left of the domain, one row per time; columns in order of rising x, so the last one
+            touches it.
         right: values right of the domain; the first column touches it.
 
     Raises:
-        ValueError: when the times do not increase, a series has another length, or it has more than one column but
-            fewer than the scheme needs.
+        ValueError: when the times do not increase, a series has another length, or it has more than one
+            column but fewer than the scheme needs.
     """
 
     times: Float[Array, " times"]
@@ -142,7 +149,8 @@ class Prescribed(AbstractBoundary):
         for name, side in (("left", self.left), ("right", self.right)):
             if 1 < side.shape[-1] < ghost:
                 raise ValueError(
-                    f"Prescribed.{name} has {side.shape[-1]} columns but the scheme needs {ghost} ghost cells; give {ghost} or 1"
+                    f"Prescribed.{name} has {side.shape[-1]} columns but the scheme needs {ghost} ghost"
+                    f" cells; give {ghost} or 1"
                 )
 
     def check_times(self, t0, t1):
@@ -202,7 +210,8 @@ class DemandSupply(AbstractBoundary):
     def check(self, law, cells, ghost):
         if not isinstance(law, AbstractFundamentalDiagram):
             raise ValueError(
-                f"DemandSupply needs a fundamental diagram, not {type(law).__name__}; use Prescribed or Outflow for other laws"
+                f"DemandSupply needs a fundamental diagram, not {type(law).__name__}; use Prescribed or"
+                " Outflow for other laws"
             )
 
     def check_times(self, t0, t1):

@@ -1,7 +1,8 @@
-"""Discontinuous Galerkin: a polynomial per cell, the same Riemann solvers at the faces, limiters after every stage.
+"""Discontinuous Galerkin: a polynomial per cell, the same Riemann solvers at the faces, limiters after every
+stage.
 
-The state of a cell is its Legendre coefficients c_k, u(ξ) = Σ c_k P_k(ξ) for -1 ≤ ξ ≤ 1, so that c_0 is the cell
-average and
+The state of a cell is its Legendre coefficients c_k, u(ξ) = Σ c_k P_k(ξ) for -1 ≤ ξ ≤ 1, so that c_0 is the
+cell average and
 
     dc_k/dt = (2k+1)/Δx [ ∫ f(u) P_k′(ξ) dξ - F_{i+½} + (-1)^k F_{i-½} ] .
 """
@@ -29,9 +30,10 @@ Coefficients = Float[Array, "cells degree+1"]
 class DiscontinuousGalerkin(AbstractScheme):
     """Modal discontinuous Galerkin of degree 1 or 2; integrate with SSPRK2 and SSPRK3.
 
-    After every stage the polynomials are scaled towards their mean until they stay within the law's admissible interval
-    (Zhang and Shu); with `limiter="moment"` coefficients are first compared with the differences of the next lower ones
-    of the neighbours (Krivodonova), from the highest downwards until one need not change.
+    After every stage the polynomials are scaled towards their mean until they stay within the law's
+    admissible interval (Zhang and Shu); with `limiter="moment"` coefficients are first compared with the
+    differences of the next lower ones of the neighbours (Krivodonova), from the highest downwards until one
+    need not change.
 
     Args:
         law: the conservation law.
@@ -45,8 +47,8 @@ class DiscontinuousGalerkin(AbstractScheme):
     Raises:
         ValueError: for another degree or limiter, or when the boundary or source do not fit.
 
-    Reference: B. Cockburn, C.-W. Shu, J. Sci. Comput. 16, 173 (2001); X. Zhang, C.-W. Shu, J. Comput. Phys. 229, 3091
-    (2010); L. Krivodonova, J. Comput. Phys. 226, 879 (2007).
+    Reference: B. Cockburn, C.-W. Shu, J. Sci. Comput. 16, 173 (2001); X. Zhang, C.-W. Shu, J. Comput. Phys.
+    229, 3091 (2010); L. Krivodonova, J. Comput. Phys. 226, 879 (2007).
     """
 
     law: AbstractLaw
@@ -147,7 +149,7 @@ class DiscontinuousGalerkin(AbstractScheme):
         return jnp.stack(columns, axis=1)
 
     def start(self, averages):
-        """Coefficients from averages: limited central slopes, parabolas where the slope needed no limiting."""
+        """Coefficients from averages: limited central slopes, parabolas where no limiting was needed."""
         periodic = isinstance(self.boundary, Periodic)
         before = averages[-1:] if periodic else averages[:1]
         after = averages[:1] if periodic else averages[-1:]
@@ -159,7 +161,7 @@ class DiscontinuousGalerkin(AbstractScheme):
         return self.limit(jnp.stack(columns[: self.degree + 1], axis=1))
 
     def project(self, function, points: int = 8) -> Float[np.ndarray, "cells degree+1"]:
-        """L² projection of u(x) onto the polynomials of every cell, a state for the drivers (numpy float64)."""
+        """L² projection of u(x) onto the polynomials of every cell, a state for the drivers (float64)."""
         nodes, weights = np.polynomial.legendre.leggauss(points)
         x = self.grid.centres[:, None] + 0.5 * self.grid.dx * nodes
         basis = _legendre(nodes, self.degree) * (2 * np.arange(self.degree + 1)[:, None] + 1) / 2

@@ -1,7 +1,8 @@
 """Schemes: what turns a law, a grid, a boundary and a numerical flux into the rate of change of the state.
 
-A scheme is a semi-discretisation du_i/dt = -(F_{i+½} - F_{i-½})/Δx + s_i. Besides the rate of the state it returns the
-rate at which the boundary fluxes and sources change the total, so that every run closes its own balance.
+A scheme is a semi-discretisation du_i/dt = -(F_{i+½} - F_{i-½})/Δx + s_i. Besides the rate of the state it
+returns the rate at which the boundary fluxes and sources change the total, so that every run closes its own
+balance.
 """
 
 import abc
@@ -22,7 +23,9 @@ State = PyTree[Float[Array, "cells ..."]]
 
 
 class AbstractScheme(eqx.Module):
-    """A semi-discretisation of one law on one grid; finite volumes and discontinuous Galerkin share the drivers."""
+    """A semi-discretisation of one law on one grid; finite volumes and discontinuous Galerkin share the
+    drivers.
+    """
 
     law: eqx.AbstractVar[AbstractLaw]
     grid: eqx.AbstractVar[UniformGrid]
@@ -41,7 +44,9 @@ class AbstractScheme(eqx.Module):
 
     @abc.abstractmethod
     def tendency(self, t: Scalar, state: State, dt: Scalar | None) -> tuple[State, Scalar]:
-        """Rate of the state and rate of the total (Σ Δx u) through boundary and sources, at time t of a step dt."""
+        """Rate of the state and rate of the total (Σ Δx u) through boundary and sources, at time t of a step
+        dt.
+        """
 
     @abc.abstractmethod
     def start(self, averages: Float[Array, " cells"]) -> State:
@@ -57,7 +62,9 @@ class AbstractScheme(eqx.Module):
 
     @property
     def max_principle(self) -> bool:
-        """True when no new extremes can arise inside, so that the start and the boundary bound all wave speeds."""
+        """True when no new extremes can arise inside, so that the start and the boundary bound all wave
+        speeds.
+        """
         return False
 
     @abc.abstractmethod
@@ -96,11 +103,13 @@ class FiniteVolume(AbstractScheme):
     def __check_init__(self):
         if self.numerical_flux.stencil % 2:
             raise ValueError(
-                f"numerical_flux.stencil is {self.numerical_flux.stencil}: a face needs an even number of cells"
+                f"numerical_flux.stencil is {self.numerical_flux.stencil}: a face needs an even number of"
+                " cells"
             )
         if self.grid.cells < self.numerical_flux.stencil // 2:
             raise ValueError(
-                f"grid.cells = {self.grid.cells} is below the reach of the flux, {self.numerical_flux.stencil // 2}; refine the grid"
+                f"grid.cells = {self.grid.cells} is below the reach of the flux,"
+                f" {self.numerical_flux.stencil // 2}; refine the grid"
             )
         self.numerical_flux.check(self.law)
         self.boundary.check(self.law, self.grid.cells, self.ghost)

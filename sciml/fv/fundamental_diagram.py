@@ -1,7 +1,9 @@
-"""Fundamental diagrams: the flow q(k) of traffic of density k, the flux of the Lighthill-Whitham-Richards law.
+"""Fundamental diagrams: the flow q(k) of traffic of density k, the flux of the Lighthill-Whitham-Richards
+law.
 
-All diagrams are concave on the densities they admit. Any consistent units work: with densities in veh/km, speeds in
-km/h and positions in km the flow is in veh/h and time in h; with jam density 1 everything is normalised.
+All diagrams are concave on the densities they admit. Any consistent units work: with densities in veh/km,
+speeds in km/h and positions in km the flow is in veh/h and time in h; with jam density 1 everything is
+normalised.
 
 | diagram | flow q(k) |
 |---|---|
@@ -13,13 +15,12 @@ km/h and positions in km the flow is in veh/h and time in h; with jam density 1 
 | `Underwood` | v k exp(-k/k_c) |
 """
 
-import abc
 from typing import ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from sciml.fv.law import AbstractLaw, Curvature, check_increasing, scalar_field
@@ -67,7 +68,7 @@ class AbstractFundamentalDiagram(AbstractLaw):
 def _positive(diagram: eqx.Module, *names: str) -> None:
     for name in names:
         value = getattr(diagram, name)
-        if not isinstance(value, jax.core.Tracer) and not np.all(np.asarray(value) > 0):
+        if not isinstance(value, Tracer) and not np.all(np.asarray(value) > 0):
             raise ValueError(f"{type(diagram).__name__}.{name} is {value}: give a positive number")
 
 
@@ -240,7 +241,8 @@ class NewellDaganzo(AbstractFundamentalDiagram):
         _positive(self, "free_flow_speed", "maximum_flow", "congestion_speed", "jam_density")
         first, second = self.kinks
         check_increasing(
-            "NewellDaganzo (maximum_flow is at or above the apex of the triangle: lower it or use Triangular)",
+            "NewellDaganzo (maximum_flow is at or above the apex of the triangle: lower it or use"
+            " Triangular)",
             first,
             second,
             ("maximum_flow / free_flow_speed", "jam_density - maximum_flow / congestion_speed"),
@@ -321,7 +323,8 @@ class Greenberg(AbstractFundamentalDiagram):
 class Underwood(AbstractFundamentalDiagram):
     """q = v k exp(-k/k_c). Reference: R. T. Underwood, Bureau of Highway Traffic, Yale, 141 (1961).
 
-    The flow never returns to zero; the diagram is used up to `jam_density`, at most 2 k_c where it stops being concave.
+    The flow never returns to zero; the diagram is used up to `jam_density`, at most 2 k_c where it stops
+    being concave.
     """
 
     free_flow_speed: Scalar = scalar_field("v, speed on an empty road [length/time]", 1.0)
@@ -346,8 +349,9 @@ class Underwood(AbstractFundamentalDiagram):
         return (jnp.minimum(self.critical_density, self.jam_density),)
 
     def legendre_state(self, speed, lower, upper):
-        # (1-x) e^{-x} = σ on 0 ≤ x ≤ 2. Newton's tangents of a convex falling function stay on its left side, so the
-        # iteration rises monotonically from x = 0; at x = 2 the tangent is flat, hence a start close to that end too.
+        # (1-x) e^{-x} = σ on 0 ≤ x ≤ 2. Newton's tangents of a convex falling function stay on its left side,
+        # so the iteration rises monotonically from x = 0; at x = 2 the tangent is flat, hence a start close
+        # to that end too.
         ratio = jnp.clip(speed / self.free_flow_speed, -np.exp(-2.0), 1.0)
         depth = ratio + np.exp(-2.0)
         x = jnp.where(depth < 0.2, 2 - jnp.sqrt(2 * jnp.maximum(depth, 0) * np.exp(2.0)), 0.0)

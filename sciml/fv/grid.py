@@ -27,14 +27,16 @@ class UniformGrid:
     def __post_init__(self):
         if int(self.cells) != self.cells or self.cells < 2:
             raise ValueError(
-                f"grid.cells is {self.cells}: a conservation law needs a grid of at least 2 cells; raise grid.cells"
+                f"grid.cells is {self.cells}: a conservation law needs a grid of at least 2 cells; raise"
+                " grid.cells"
             )
         object.__setattr__(self, "cells", int(self.cells))
         object.__setattr__(self, "lower", float(self.lower))
         object.__setattr__(self, "upper", float(self.upper))
         if not (np.isfinite(self.lower) and np.isfinite(self.upper) and self.lower < self.upper):
             raise ValueError(
-                f"grid.lower = {self.lower} and grid.upper = {self.upper}: need finite ends with lower < upper"
+                f"grid.lower = {self.lower} and grid.upper = {self.upper}: need finite ends with lower <"
+                " upper"
             )
 
     @property

@@ -1,9 +1,10 @@
 """Time integration: strong-stability-preserving Runge-Kutta methods, CFL control, and the two drivers.
 
-`solve` follows a CFL number with diffrax: it lands on the final time and on every time to be saved, rejects steps that
-turn out too long, and stops at events. `rollout` takes a fixed number of equal steps in one fused scan: for training,
-for fixed-step comparisons and for large ensembles (`ensemble` runs a batch in chunks, shared between devices).
-Both close the balance of mass and return failures as values, one per sample under `jax.vmap`.
+`solve` follows a CFL number with diffrax: it lands on the final time and on every time to be saved, rejects
+steps that turn out too long, and stops at events. `rollout` takes a fixed number of equal steps in one fused
+scan: for training, for fixed-step comparisons and for large ensembles (`ensemble` runs a batch in chunks,
+shared between devices). Both close the balance of mass and return failures as values, one per sample under
+`jax.vmap`.
 """
 
 import enum
@@ -15,6 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from sciml.fv.finite_volume import AbstractScheme, State
@@ -35,7 +37,8 @@ class Result(enum.IntEnum):
 
 
 _REASONS = {
-    Result.CFL_VIOLATED: "the CFL number rose above the limit {limit:g} of the scheme (it reached {cfl:.4g}); take a smaller dt",
+    Result.CFL_VIOLATED: "the CFL number rose above the limit {limit:g} of the scheme (it reached {cfl:.4g});"
+    " take a smaller dt",
     Result.NOT_FINITE: "the state became NaN or infinite",
     Result.INADMISSIBLE_START: "the initial state is NaN or outside of the interval that the law admits",
     Result.MAX_STEPS: "max_steps was reached before the final time; raise max_steps",
@@ -50,9 +53,10 @@ class NumericalFailure(RuntimeError):
 class Solution(eqx.Module):
     """What a driver returns.
 
-    `times` are the saved times and `states` the cell averages there (NaN after a failure); `final` is the scheme's own
-    state at the end; `mass_defect` is |Σ Δx (u - u₀) - ∫ (boundary fluxes + sources) dt| / Σ Δx |u₀| at the saved times;
-    `cfl` is the largest CFL number met, `steps` and `rejected` count steps; `result` is a `Result` code.
+    `times` are the saved times and `states` the cell averages there (NaN after a failure); `final` is the
+    scheme's own state at the end; `mass_defect` is |Σ Δx (u - u₀) - ∫ (boundary fluxes + sources) dt| / Σ Δx
+    |u₀| at the saved times; `cfl` is the largest CFL number met, `steps` and `rejected` count steps; `result`
+    is a `Result` code.
     """
 
     times: Float[Array, " saves"]
@@ -68,8 +72,8 @@ class Solution(eqx.Module):
 class AbstractSSPRK(diffrax.AbstractSolver):
     """Shu-Osher form: u⁽ⁱ⁾ = αᵢ uⁿ + (1-αᵢ)(u⁽ⁱ⁻¹⁾ + Δt L(u⁽ⁱ⁻¹⁾, t + cᵢΔt)), a convex mix of Euler steps.
 
-    Reference: C.-W. Shu, S. Osher, J. Comput. Phys. 77, 439 (1988); S. Gottlieb, C.-W. Shu, E. Tadmor, SIAM Review 43,
-    89 (2001).
+    Reference: C.-W. Shu, S. Osher, J. Comput. Phys. 77, 439 (1988); S. Gottlieb, C.-W. Shu, E. Tadmor, SIAM
+    Review 43, 89 (2001).
     """
 
     weights: eqx.AbstractClassVar[tuple[float, ...]]
@@ -93,15 +97,19 @@ class AbstractSSPRK(diffrax.AbstractSolver):
         stage = y
         for alpha, node in zip(self.weights, self.nodes, strict=True):
             rate = scheme.tendency(t + node * dt, stage[0], dt)
-            mix = lambda old, new, slope, a=alpha: (
-                a * old + (1 - a) * (new + dt * slope) if a else new + dt * slope
-            )  # noqa: E731
-            state, total = jax.tree.map(mix, y, stage, rate)
+            state, total = jax.tree.map(
+                lambda old, new, slope, a=alpha: (
+                    a * old + (1 - a) * (new + dt * slope) if a else new + dt * slope
+                ),
+                y,
+                stage,
+                rate,
+            )
             stage = (scheme.limit(state), total)
         return stage
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
-        y1 = self.advance(args[0], t0, y0, t1 - t0)
+        y1 = self.advance(args[0], jnp.asarray(t0), y0, jnp.asarray(t1 - t0))
         return y1, None, dict(y0=y0, y1=y1), None, diffrax.RESULTS.successful
 
     def func(self, terms, t0, y0, args):
@@ -130,10 +138,12 @@ class SSPRK3(AbstractSSPRK):
 
 
 class CFLController(diffrax.AbstractStepSizeController):
-    """Steps of a given CFL number; a step that exceeded the scheme's limit or gave a non-finite state is rejected.
+    """Steps of a given CFL number; a step that exceeded the scheme's limit or gave a non-finite state is
+    rejected.
 
-    The speed of the new state chooses the next step, shortened where it would pass one of the times in `stops`; when the wave speed grew within the step beyond the limit, or the
-    state is not finite, the step is taken again at half its length.
+    The speed of the new state chooses the next step, shortened where it would pass one of the times in
+    `stops`; when the wave speed grew within the step beyond the limit, or the state is not finite, the step
+    is taken again at half its length.
     """
 
     cfl: Scalar
@@ -147,7 +157,8 @@ class CFLController(diffrax.AbstractStepSizeController):
 
     def _step(self, scheme, t, y):
         speed = scheme.max_speed(t, y[0])
-        # A state at rest has no wave speed: any step is stable, so a step as long as wished ends at the final time.
+        # A state at rest has no wave speed: any step is stable, so a step as long as wished ends at the final
+        # time.
         return jnp.where(speed > 0, self.cfl * scheme.grid.dx / jnp.where(speed > 0, speed, 1), 1e30).astype(
             self.cfl.dtype
         )
@@ -181,11 +192,13 @@ def _vector_field(t, y, args):
 
 
 def _concrete(*values) -> bool:
-    return not any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(values))
+    return not any(isinstance(x, Tracer) for x in jax.tree.leaves(values))
 
 
 def check_state(law: AbstractLaw, u0: Float[Array, "... cells"], name: str = "initial state") -> None:
-    """Raise a `ValueError` when concrete cell averages are NaN or outside of the interval that the law admits."""
+    """Raise a `ValueError` when concrete cell averages are NaN or outside of the interval that the law
+    admits.
+    """
     if not _concrete(law, u0):
         return
     values = np.asarray(u0)
@@ -203,7 +216,8 @@ def check_state(law: AbstractLaw, u0: Float[Array, "... cells"], name: str = "in
             else "outside of the admissible interval"
         )
         raise ValueError(
-            f"{name}: entry {where} is {values[where]:g}, {word} [{lower:g}, {upper:g}] of {type(law).__name__}; "
+            f"{name}: entry {where} is {values[where]:g}, {word} [{lower:g}, {upper:g}] of"
+            f" {type(law).__name__}; "
             "check the units or the parameters of the law"
         )
 
@@ -213,14 +227,16 @@ def _check_start(scheme: AbstractScheme, u0, integrator) -> None:
         u0 = u0[:, 0]  # a full state, discontinuous Galerkin coefficients
     if u0.ndim != 1 or u0.shape[0] != scheme.grid.cells:
         raise ValueError(
-            f"initial state has shape {u0.shape}, the grid has {scheme.grid.cells} cells; give one average per cell and use"
+            f"initial state has shape {u0.shape}, the grid has {scheme.grid.cells} cells; give one average"
+            " per cell and use"
             " jax.vmap for batches"
         )
     if not jnp.issubdtype(u0.dtype, jnp.floating):
         raise ValueError(f"initial state has dtype {u0.dtype}; give floating-point cell averages")
     if scheme.fully_discrete and not isinstance(integrator, ForwardEuler):
         raise ValueError(
-            f"the numerical flux is already averaged over the time step: integrate it with ForwardEuler(), not {type(integrator).__name__}"
+            "the numerical flux is already averaged over the time step: integrate it with ForwardEuler(),"
+            f" not {type(integrator).__name__}"
         )
     check_state(scheme.law, u0)
 
@@ -267,12 +283,10 @@ def rollout(
 
     Args:
         scheme: semi-discretisation, a pytree; its numbers may be traced.
-        u0: initial cell averages, or a full state of the scheme; their dtype is the dtype of the run.
-        dt: step Δt > 0 [time].
-        steps: number of steps (static).
-        t0: initial time [time].
-        integrator: `ForwardEuler()` for fully discrete fluxes (their default), else `SSPRK3()` by default.
-        save_every: save the state after so many steps (static; must divide `steps`). Storing every step costs several
+        u0: initial cell averages, or a full state of the scheme; their dtype is the dtype of the run. dt:
+        step Δt > 0 [time]. steps: number of steps (static). t0: initial time [time]. integrator:
+        `ForwardEuler()` for fully discrete fluxes (their default), else `SSPRK3()` by default. save_every:
+        save the state after so many steps (static; must divide `steps`). Storing every step costs several
             times the solve itself: save what you need.
         throw: raise on failure when called outside of transformations; otherwise read `Solution.result`.
 
@@ -281,14 +295,15 @@ def rollout(
 
     Raises:
         ValueError: for a bad state, step or combination.
-        NumericalFailure: when the CFL limit is violated or the state stops being finite and `throw` is set. States
-            after a violation are NaN, so that it cannot pass unseen.
+        NumericalFailure: when the CFL limit is violated or the state stops being finite and `throw` is set.
+            States after a violation are NaN, so that it cannot pass unseen.
     """
     integrator = integrator or (ForwardEuler() if scheme.fully_discrete else SSPRK3())
     u0 = jnp.asarray(u0)
     if not isinstance(integrator, AbstractSSPRK):
         raise ValueError(
-            f"rollout: {type(integrator).__name__} is not a fixed-step SSP method; use ForwardEuler, SSPRK2, SSPRK3, or solve"
+            f"rollout: {type(integrator).__name__} is not a fixed-step SSP method; use ForwardEuler,"
+            " SSPRK2, SSPRK3, or solve"
         )
     _check_start(scheme, u0, integrator)
     if steps < 1 or save_every < 1 or steps % save_every:
@@ -310,7 +325,8 @@ def _rollout(scheme, u0, dt, steps, t0, integrator, save_every):
     dt_dx = dt / scheme.grid.dx
     limit = scheme.cfl_limit * (1 + 1e-5)
 
-    # Running maxima are kept cell by cell, since reductions inside the scan cost more than a first-order step.
+    # Running maxima are kept cell by cell, since reductions inside the scan cost more than a first-order
+    # step.
     watch = scheme.boundary_speeds if scheme.max_principle else _all_speeds(scheme)
 
     def one(carry, number):
@@ -331,7 +347,8 @@ def _rollout(scheme, u0, dt, steps, t0, integrator, save_every):
 
     state = scheme.start(u0) if u0.ndim == 1 else u0
     u0 = scheme.averages(state)
-    # The whole start counts from the first step on, and so does the last state, or the last step went unchecked.
+    # The whole start counts from the first step on, and so does the last state, or the last step went
+    # unchecked.
     first = scheme.max_speed(t0, state)
     carry = ((state, jnp.zeros((), u0.dtype)), jnp.full_like(watch(t0, state), 1) * first)
     blocks = steps // save_every
@@ -370,11 +387,10 @@ def solve(
 
     Args:
         scheme: semi-discretisation.
-        u0: initial cell averages, or a full state of the scheme; their dtype is the dtype of the run.
-        t1: final time, on which the last step lands [time].
-        t0: initial time [time].
-        cfl: CFL number max|f′|Δt/Δx of every step, at most the scheme's limit [-].
-        integrator: an SSP method of this module (default as for `rollout`), or any explicit diffrax solver for schemes
+        u0: initial cell averages, or a full state of the scheme; their dtype is the dtype of the run. t1:
+        final time, on which the last step lands [time]. t0: initial time [time]. cfl: CFL number max|f′|Δt/Δx
+        of every step, at most the scheme's limit [-]. integrator: an SSP method of this module (default as
+        for `rollout`), or any explicit diffrax solver for schemes
             without limiter and without Δt in their flux.
         save_at: increasing times at which the state is saved, each the end of a step; default: only t1.
         event: (t, averages) -> bool; the run stops after the step in which it becomes true.
@@ -390,13 +406,15 @@ def solve(
     _check_start(scheme, u0, integrator)
     if not isinstance(integrator, AbstractSSPRK) and getattr(scheme, "limiter", None) is not None:
         raise ValueError(
-            f"the limiter of this scheme acts after every stage: use SSPRK2 or SSPRK3, not {type(integrator).__name__}"
+            "the limiter of this scheme acts after every stage: use SSPRK2 or SSPRK3, not"
+            f" {type(integrator).__name__}"
         )
     if _concrete(t0, t1) and not float(t1) > float(t0):
         raise ValueError(f"solve: t1 = {float(t1)} is not after t0 = {float(t0)}; time runs forward")
     if _concrete(cfl) and not 0 < float(cfl) <= scheme.cfl_limit:
         raise ValueError(
-            f"solve: cfl is {float(cfl)}, but this scheme is stable for 0 < cfl <= {scheme.cfl_limit:g}; choose one there"
+            f"solve: cfl is {float(cfl)}, but this scheme is stable for 0 < cfl <= {scheme.cfl_limit:g};"
+            " choose one there"
         )
     if _concrete(t0, t1):
         for part in (scheme.boundary, scheme.source):
@@ -412,10 +430,8 @@ def solve(
         ):
             raise ValueError(f"solve: save_at must increase within [{float(t0)}, {float(t1)}], got {times}")
     times = jnp.asarray([t1] if save_at is None else save_at, u0.dtype)
-    to_array = lambda x: jnp.asarray(x, u0.dtype)  # noqa: E731
-    solution = _solve(
-        scheme, u0, to_array(t0), to_array(t1), to_array(cfl), integrator, times, event, max_steps
-    )
+    start, end, number = (jnp.asarray(x, u0.dtype) for x in (t0, t1, cfl))
+    solution = _solve(scheme, u0, start, end, number, integrator, times, event, max_steps)
     return _throw(solution, scheme, throw)
 
 
@@ -423,7 +439,8 @@ def solve(
 def _solve(scheme, u0, t0, t1, cfl, integrator, times, event, max_steps):
     averages = u0 if u0.ndim == 1 else scheme.averages(u0)
     admissible = _admissible(scheme, averages)
-    # An inadmissible sample is replaced by a resting one, so that it neither spoils a batch nor loops for ever.
+    # An inadmissible sample is replaced by a resting one, so that it neither spoils a batch nor loops for
+    # ever.
     safe = jnp.where(
         admissible, u0, jnp.where(jnp.isfinite(scheme.law.lower), scheme.law.lower, 0).astype(u0.dtype)
     )
@@ -449,6 +466,7 @@ def _solve(scheme, u0, t0, t1, cfl, integrator, times, event, max_steps):
         max_steps=max_steps,
         throw=False,
     )
+    assert result.ys is not None and result.controller_state is not None
     saved, last = result.ys
     states = jax.vmap(scheme.averages)(saved[0])
     states = jnp.where(jnp.isfinite(states) & admissible, states, jnp.nan)
@@ -474,10 +492,11 @@ def _solve(scheme, u0, t0, t1, cfl, integrator, times, event, max_steps):
 
 
 def ensemble(function: Callable, *arguments, chunk: int = 16):
-    """Map a function over the leading axis of its arguments, in chunks that stay in cache, shared between the devices.
+    """Map a function over the leading axis of its arguments, in chunks that stay in cache, shared between the
+    devices.
 
-    The leading axis is split over all local devices (one per core when the process was started with as many CPU
-    devices) and each walks through its share in vectorised chunks. Results equal those of `jax.vmap`.
+    The leading axis is split over all local devices (one per core when the process was started with as many
+    CPU devices) and each walks through its share in vectorised chunks. Results equal those of `jax.vmap`.
 
     Args:
         function: function of one sample, returning a pytree of arrays.

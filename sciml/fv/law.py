@@ -1,19 +1,20 @@
 """Scalar conservation laws u_t + f(u)_x = 0 and what the numerics need to know about their flux f.
 
 A law states its flux f, its wave speed f′, the interval of admissible states and the curvature of f there.
-From these everything else follows: exact Godunov fluxes need the stationary points of f, Rusanov fluxes and CFL
-numbers the largest |f′|, and exact evolution the Legendre transform R(s) = sup_u f(u) - s·u. Traffic laws (Lighthill,
-Whitham, Richards) are fundamental diagrams: see `sciml.fv.fundamental_diagram`.
+From these everything else follows: exact Godunov fluxes need the stationary points of f, Rusanov fluxes and
+CFL numbers the largest |f′|, and exact evolution the Legendre transform R(s) = sup_u f(u) - s·u. Traffic laws
+(Lighthill, Whitham, Richards) are fundamental diagrams: see `sciml.fv.fundamental_diagram`.
 """
 
 import abc
 from collections.abc import Callable
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from sciml.typing import Scalar, ScalarLike
@@ -22,27 +23,33 @@ Curvature = Literal["concave", "convex", "linear", "neither"]
 
 
 def scalar(value: ScalarLike) -> Scalar:
-    """A physical number as a weakly typed array, so that the dtype of the state decides and no value retraces."""
+    """A physical number as a weakly typed array, so that the dtype of the state decides and no value
+    retraces.
+    """
     return jnp.asarray(float(value)) if isinstance(value, (int, float, np.number)) else jnp.asarray(value)
 
 
 def scalar_field(doc: str, default: float | None = None):
     """A dataclass field that holds one physical number; `default=None` makes it mandatory."""
-    options = {} if default is None else {"default": default}
+    options: dict[str, Any] = {} if default is None else {"default": default}
     return eqx.field(converter=scalar, metadata={"doc": doc}, **options)
 
 
 def as_dtype(tree, dtype):
-    """The same law or boundary with its floating-point numbers in `dtype`, so that the state's dtype is kept."""
-    cast = lambda x: jnp.asarray(x, dtype) if isinstance(x, float) or eqx.is_inexact_array(x) else x  # noqa: E731
+    """The same law or boundary with its numbers in `dtype`, so that the state's dtype is kept."""
+
+    def cast(leaf):
+        return jnp.asarray(leaf, dtype) if isinstance(leaf, float) or eqx.is_inexact_array(leaf) else leaf
+
     return jax.tree.map(cast, tree)
 
 
 class AbstractLaw(eqx.Module):
     """A scalar law u_t + f(u)_x = 0; concrete laws give `flux`, `wave_speed` and the facts below.
 
-    `lower` and `upper` bound the admissible states (infinite where the law has no bound); `curvature` states the sign
-    of f″ on that interval; `kinks` are the states where f′ jumps (piecewise-linear flux), in increasing order.
+    `lower` and `upper` bound the admissible states (infinite where the law has no bound); `curvature` states
+    the sign of f″ on that interval; `kinks` are the states where f′ jumps (piecewise-linear flux), in
+    increasing order.
     """
 
     curvature: eqx.AbstractVar[Curvature]
@@ -86,7 +93,7 @@ class AbstractLaw(eqx.Module):
     def legendre_state(
         self, speed: Float[Array, "..."], lower: Float[Array, "..."], upper: Float[Array, "..."]
     ) -> Float[Array, "..."]:
-        """The state u in [lower, upper] where f(u) - speed·u is largest (concave f) or smallest (convex f)."""
+        """The state u in [lower, upper] where f(u) - speed·u is largest (f concave) or smallest (convex)."""
 
     def legendre(
         self, speed: Float[Array, "..."], lower: Float[Array, "..."], upper: Float[Array, "..."]
@@ -114,7 +121,7 @@ def check_increasing(
     owner: str, lower: ScalarLike, upper: ScalarLike, names: tuple[str, str] = ("lower", "upper")
 ):
     """Raise a `ValueError` when two concrete numbers are not increasing; traced values are left alone."""
-    if isinstance(lower, jax.core.Tracer) or isinstance(upper, jax.core.Tracer):
+    if isinstance(lower, Tracer) or isinstance(upper, Tracer):
         return
     if not np.all(np.asarray(lower) < np.asarray(upper)):
         raise ValueError(f"{owner}: need {names[0]} < {names[1]}, got {lower} and {upper}")
@@ -213,7 +220,8 @@ class BuckleyLeverett(AbstractLaw):
 
 
 class FluxFunction(AbstractLaw):
-    """A law given by any flux function; its curvature, stationary and inflection points are found when it is built.
+    """A law given by any flux function; its curvature, stationary and inflection points are found when it is
+    built.
 
     Args:
         function: f(u), elementwise, written with `jax.numpy` so that f′ follows by differentiation.
@@ -246,7 +254,8 @@ class FluxFunction(AbstractLaw):
             bad = ~(np.isfinite(flux) & np.isfinite(speed))
             if bad.any():
                 raise ValueError(
-                    f"FluxFunction: f or f′ is not finite at u = {u[bad][0]:.6g}; choose lower and upper inside its domain"
+                    f"FluxFunction: f or f′ is not finite at u = {u[bad][0]:.6g}; choose lower and upper"
+                    " inside its domain"
                 )
             self.curvature = _curvature(speed)
             roots = _sign_changes(lambda x: np.asarray(slope(jnp.asarray(x))), u, speed)

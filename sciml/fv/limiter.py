@@ -1,7 +1,7 @@
 """Slope limiters: from the two one-sided differences of a cell to one slope that creates no new extremum.
 
-All are symmetric, homogeneous and zero where the differences disagree in sign. Reference: P. K. Sweby, SIAM J. Numer.
-Anal. 21, 995 (1984).
+All are symmetric, homogeneous and zero where the differences disagree in sign. Reference: P. K. Sweby, SIAM
+J. Numer. Anal. 21, 995 (1984).
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def monotonized_central(backward: Differences, forward: Differences) -> Differen
 
 
 def superbee(backward: Differences, forward: Differences) -> Differences:
-    """The steepest slope of the second-order total-variation-diminishing region: max(min(2a, b), min(a, 2b))."""
+    """The steepest slope of the second-order TVD region: max(min(2a, b), min(a, 2b))."""
     a, b = jnp.abs(backward), jnp.abs(forward)
     steepest = jnp.maximum(jnp.minimum(2 * a, b), jnp.minimum(a, 2 * b))
     return jnp.where(backward * forward > 0, jnp.sign(forward) * steepest, 0)

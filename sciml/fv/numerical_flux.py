@@ -8,10 +8,10 @@
 | ultrabee | the most downwind face value that stays monotone |
 | sub-cell | two pieces per cell, evolved exactly (`sciml.fv.subcell`) |
 
-A flux sees one face; the scheme maps it over all faces. All classical fluxes work in two steps: every cell looks at its
-neighbours (`cell`), then the two cells at a face meet (`face`), so that nothing is computed twice along the line. A
-fully discrete flux is already averaged over the time step and is integrated by forward Euler; all others are
-method-of-lines fluxes for any Runge-Kutta method.
+A flux sees one face; the scheme maps it over all faces. All classical fluxes work in two steps: every cell
+looks at its neighbours (`cell`), then the two cells at a face meet (`face`), so that nothing is computed
+twice along the line. A fully discrete flux is already averaged over the time step and is integrated by
+forward Euler; all others are method-of-lines fluxes for any Runge-Kutta method.
 """
 
 import abc
@@ -33,8 +33,9 @@ from sciml.typing import Scalar
 class AbstractNumericalFlux(eqx.Module):
     """Flux through one face: consistent, F(u, …, u) = f(u).
 
-    `stencil` is the even number of cells it sees, half of them on each side; `fully_discrete` tells whether it is
-    averaged over the time step; `cfl_limit` is the largest CFL number max|f′|Δt/Δx at which it may be used.
+    `stencil` is the even number of cells it sees, half of them on each side; `fully_discrete` tells whether
+    it is averaged over the time step; `cfl_limit` is the largest CFL number max|f′|Δt/Δx at which it may be
+    used.
     """
 
     stencil: eqx.AbstractVar[int]
@@ -43,7 +44,9 @@ class AbstractNumericalFlux(eqx.Module):
 
     @abc.abstractmethod
     def __call__(self, law: AbstractLaw, window: Float[Array, " stencil"], dt_dx: Scalar | None) -> Scalar:
-        """F through the face in the middle of `window`; `dt_dx` = Δt/Δx, None when the integrator has no step size."""
+        """F through the face in the middle of `window`; `dt_dx` = Δt/Δx, None when the integrator has no step
+        size.
+        """
 
     @property
     def monotone(self) -> bool:
@@ -66,7 +69,9 @@ def _windows(line: Float[Array, " n"], width: int) -> Float[Array, "width n-widt
 
 
 class AbstractCellwiseFlux(AbstractNumericalFlux):
-    """A flux in two steps: what a cell makes of its neighbourhood, and what two such cells send through their face."""
+    """A flux in two steps: what a cell makes of its neighbourhood, and what two such cells send through their
+    face.
+    """
 
     @abc.abstractmethod
     def cell(
@@ -124,7 +129,8 @@ class ReconstructedFlux(AbstractCellwiseFlux):
 
 
 class MUSCLHancock(AbstractCellwiseFlux):
-    """Limited slopes, face values advanced by half a step inside each cell, then a Riemann solver; second order.
+    """Limited slopes, face values advanced by half a step inside each cell, then a Riemann solver; second
+    order.
 
     Reference: B. van Leer, SIAM J. Sci. Stat. Comput. 5, 1 (1984); E. F. Toro, Riemann Solvers, section 14.4.
     """
@@ -136,6 +142,7 @@ class MUSCLHancock(AbstractCellwiseFlux):
     cfl_limit: ClassVar[float] = 1.0
 
     def cell(self, law, averages, dt_dx):
+        assert dt_dx is not None
         before, middle, after = averages
         half = 0.5 * self.limiter(middle - before, after - middle)
         left, right = law.clip(middle - half), law.clip(middle + half)
@@ -150,10 +157,11 @@ class MUSCLHancock(AbstractCellwiseFlux):
 
 
 class Ultrabee(AbstractCellwiseFlux):
-    """The face value as far downwind as monotonicity allows: advects jumps without smearing them, but squares smooth waves.
+    """The face value as far downwind as monotonicity allows: advects jumps without smearing them, but squares
+    smooth waves.
 
-    The value seen from the left is u + sign·min((1-ν)/ν |Δ₋u|, |Δ₊u|) with the local Courant number ν = |f′(u)|Δt/Δx.
-    Reference: B. Després, F. Lagoutière, J. Sci. Comput. 16, 479 (2001).
+    The value seen from the left is u + sign·min((1-ν)/ν |Δ₋u|, |Δ₊u|) with the local Courant number ν =
+    |f′(u)|Δt/Δx. Reference: B. Després, F. Lagoutière, J. Sci. Comput. 16, 479 (2001).
     """
 
     riemann_solver: AbstractRiemannSolver = Godunov()
@@ -162,6 +170,7 @@ class Ultrabee(AbstractCellwiseFlux):
     cfl_limit: ClassVar[float] = 1.0
 
     def cell(self, law, averages, dt_dx):
+        assert dt_dx is not None
         before, middle, after = averages
         courant = jnp.clip(dt_dx * jnp.abs(law.wave_speed(middle)), 1e-3, 0.999)
         backward, forward = middle - before, after - middle

@@ -1,8 +1,8 @@
 """Reconstructions: from cell averages to the value at a face, seen from one side.
 
-Each looks at an odd number of cells centred on the upwind cell and returns the value at that cell's right face; the
-value from the other side is the same rule on the mirrored cells. MUSCL limits a slope; ENO picks the smoothest
-stencil; WENO mixes all stencils by their smoothness.
+Each looks at an odd number of cells centred on the upwind cell and returns the value at that cell's right
+face; the value from the other side is the same rule on the mirrored cells. MUSCL limits a slope; ENO picks
+the smoothest stencil; WENO mixes all stencils by their smoothness.
 """
 
 import abc
@@ -92,7 +92,8 @@ class ENO(AbstractReconstruction):
         a, b, c, d, e = averages
         first = [b - a, c - b, d - c, e - d]
         second = [first[1] - first[0], first[2] - first[1], first[3] - first[2]]
-        # Stencil {i-2, i-1, i}, {i-1, i, i+1} or {i, i+1, i+2}: extend to the side with the smaller difference, twice.
+        # Stencil {i-2, i-1, i}, {i-1, i, i+1} or {i, i+1, i+2}: extend to the side with the smaller
+        # difference, twice.
         far_left = c + first[1] / 2 + second[0] / 3
         centred = c + first[2] / 2 - second[1] / 6
         far_right = c + first[2] / 2 - second[2] / 6
@@ -104,8 +105,9 @@ class ENO(AbstractReconstruction):
 def _factors(smoothness, tau=None):
     """Weights 1/(β + ε)², or 1 + (τ/(β + ε))², multiplied through by all denominators to spare divisions.
 
-    The indicators are taken relative to their sum: no scale of the data enters, and nothing over- or underflows in
-    float32; ε then is a relative floor. On constant data all β vanish and all factors are equal.
+    The indicators are taken relative to their sum: no scale of the data enters, and nothing over- or
+    underflows in float32; ε then is a relative floor. On constant data all β vanish and all factors are
+    equal.
     """
     single = smoothness[0].dtype == jnp.float32
     inverse = 1 / (sum(smoothness) + (1e-18 if single else 1e-100))
@@ -149,8 +151,8 @@ class WENO5(AbstractReconstruction):
     Args:
         weights: "js" for the classical indicators, "z" for the less dissipative global ones.
 
-    Reference: G.-S. Jiang, C.-W. Shu, J. Comput. Phys. 126, 202 (1996); R. Borges et al., J. Comput. Phys. 227, 3191
-    (2008).
+    Reference: G.-S. Jiang, C.-W. Shu, J. Comput. Phys. 126, 202 (1996); R. Borges et al., J. Comput. Phys.
+    227, 3191 (2008).
     """
 
     weights: Literal["js", "z"] = eqx.field(static=True, default="z")

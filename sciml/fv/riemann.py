@@ -1,7 +1,7 @@
 """Riemann solvers: from the states on both sides of a face to the flux through it.
 
-Godunov is exact for every scalar flux; Engquist-Osher splits the flux into its rising and falling parts; Rusanov (local
-Lax-Friedrichs) and Lax-Friedrichs add viscosity; upwind follows a wave speed of one sign.
+Godunov is exact for every scalar flux; Engquist-Osher splits the flux into its rising and falling parts;
+Rusanov (local Lax-Friedrichs) and Lax-Friedrichs add viscosity; upwind follows a wave speed of one sign.
 """
 
 import abc
@@ -9,6 +9,7 @@ import abc
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from sciml.fv.law import AbstractLaw
@@ -29,11 +30,13 @@ class AbstractRiemannSolver(eqx.Module):
 
 
 class Godunov(AbstractRiemannSolver):
-    """The flux of the entropy solution: min f over [left, right] when left ≤ right, max f over [right, left] otherwise.
+    """The flux of the entropy solution: min f over [left, right] when left ≤ right, max f over [right, left]
+    otherwise.
 
-    Exact for any scalar flux, transonic rarefactions included: between stationary points f is monotone, so the extremum
-    is at an end or at a stationary point. For concave f this is min(demand(left), supply(right)).
-    Reference: S. K. Godunov, Mat. Sb. 47, 271 (1959); S. Osher, SIAM J. Numer. Anal. 21, 217 (1984).
+    Exact for any scalar flux, transonic rarefactions included: between stationary points f is monotone, so
+    the extremum is at an end or at a stationary point. For concave f this is min(demand(left),
+    supply(right)). Reference: S. K. Godunov, Mat. Sb. 47, 271 (1959); S. Osher, SIAM J. Numer. Anal. 21, 217
+    (1984).
     """
 
     def __call__(self, law, left, right, dt_dx):
@@ -81,26 +84,30 @@ class LaxFriedrichs(AbstractRiemannSolver):
     def __call__(self, law, left, right, dt_dx):
         if dt_dx is None:
             raise ValueError(
-                "Lax-Friedrichs contains the time step: integrate it with ForwardEuler, SSPRK2 or SSPRK3, not with a"
+                "Lax-Friedrichs contains the time step: integrate it with ForwardEuler, SSPRK2 or SSPRK3,"
+                " not with a"
                 " general Runge-Kutta method; Rusanov is the form without the time step"
             )
         return 0.5 * (law.flux(left) + law.flux(right)) - 0.5 * (right - left) / dt_dx
 
 
 class Upwind(AbstractRiemannSolver):
-    """F = f(left) where all waves travel right, f(right) where all travel left; for laws whose f′ keeps its sign."""
+    """F = f(left) where all waves travel right, f(right) where all travel left; for laws whose f′ keeps its
+    sign.
+    """
 
     def __call__(self, law, left, right, dt_dx):
         return jnp.where(law.wave_speed(left) + law.wave_speed(right) >= 0, law.flux(left), law.flux(right))
 
     def check(self, law):
         lower, upper = law.lower, law.upper
-        if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(law)) or law.curvature == "linear":
+        if any(isinstance(x, Tracer) for x in jax.tree.leaves(law)) or law.curvature == "linear":
             return
         inside = [float(x) for x in law.stationary_points if float(lower) < float(x) < float(upper)]
         if inside:
             raise ValueError(
-                f"upwind: waves of {type(law).__name__} change direction at u = {inside[0]:g}; use Godunov, which is"
+                f"upwind: waves of {type(law).__name__} change direction at u = {inside[0]:g}; use Godunov,"
+                " which is"
                 " upwinding made right for both directions"
             )
 

@@ -1,4 +1,6 @@
-"""Sources that enter the balance u_t + f(u)_x = s: ramps of a highway, or any function of time, place and state."""
+"""Sources that enter the balance u_t + f(u)_x = s: ramps of a highway, or any function of time, place and
+state.
+"""
 
 import abc
 from collections.abc import Callable

@@ -1,15 +1,16 @@
-"""Sub-cell reconstruction with exact evolution: a cell holds two pieces, and a face integrates their exact waves.
+"""Sub-cell reconstruction with exact evolution: a cell holds two pieces, and a face integrates their exact
+waves.
 
-Inside a cell the profile is either a jump between the two neighbouring states, placed so that the cell average is
-kept, or a limited slope. The flux through a face, averaged over the step, is the Lax-Hopf formula of the two adjacent
-cells (f concave, CFL ≤ 1)
+Inside a cell the profile is either a jump between the two neighbouring states, placed so that the cell
+average is kept, or a limited slope. The flux through a face, averaged over the step, is the Lax-Hopf formula
+of the two adjacent cells (f concave, CFL ≤ 1)
 
     F = min over y of  R((x_f - y)/Δt) + (1/Δt) ∫_y^{x_f} u dx ,    R(s) = sup_u f(u) - s u ,
 
-a maximum with the infimum for convex f. On a piece of constant state k the minimum is at the foot y = x_f - Δt f′(k)
-of its characteristic or at an end of the piece; on a slope the foot solves y + Δt f′(u(y)) = x_f. Exact evolution and
-averaging of a profile within the range of its neighbours is consistent, conservative, entropic and in bounds. One
-constant piece per cell gives Godunov's scheme.
+a maximum with the infimum for convex f. On a piece of constant state k the minimum is at the foot y = x_f -
+Δt f′(k) of its characteristic or at an end of the piece; on a slope the foot solves y + Δt f′(u(y)) = x_f.
+Exact evolution and averaging of a profile within the range of its neighbours is consistent, conservative,
+entropic and in bounds. One constant piece per cell gives Godunov's scheme.
 """
 
 from collections.abc import Callable
@@ -26,17 +27,18 @@ from sciml.fv.numerical_flux import AbstractCellwiseFlux
 class SubCell(AbstractCellwiseFlux):
     """Jump where waves steepen, limited slope where they spread; for any concave or convex flux.
 
-    In a monotone cell whose waves run together (every monotone cell for a piecewise-linear flux) the profile is a jump
-    between the neighbouring averages; where a piecewise-linear flux spreads waves, a neighbour's state is replaced by the
-    nearest kink of f on the way to it, since that is the state that travels next to the cell. Elsewhere the
-    profile is linear with a limited slope.
+    In a monotone cell whose waves run together (every monotone cell for a piecewise-linear flux) the profile
+    is a jump between the neighbouring averages; where a piecewise-linear flux spreads waves, a neighbour's
+    state is replaced by the nearest kink of f on the way to it, since that is the state that travels next to
+    the cell. Elsewhere the profile is linear with a limited slope.
 
     Args:
         limiter: slope limiter of the linear profile.
-        newton_steps: iterations for the foot of a characteristic on a slope; one is exact for a quadratic flux.
+        newton_steps: iterations for the foot of a characteristic on a slope; one is exact for a quadratic
+            flux.
 
-    Reference: A. Harten, J. Comput. Phys. 83, 148 (1989) for sub-cell resolution; E. Hopf, Commun. Pure Appl. Math. 3,
-    201 (1950) and P. D. Lax, ibid. 10, 537 (1957) for the exact evolution.
+    Reference: A. Harten, J. Comput. Phys. 83, 148 (1989) for sub-cell resolution; E. Hopf, Commun. Pure Appl.
+    Math. 3, 201 (1950) and P. D. Lax, ibid. 10, 537 (1957) for the exact evolution.
     """
 
     limiter: Callable = eqx.field(static=True, default=superbee)
@@ -48,7 +50,8 @@ class SubCell(AbstractCellwiseFlux):
     def check(self, law):
         if law.curvature == "neither":
             raise ValueError(
-                f"subcell: {type(law).__name__} is neither concave nor convex, so the Lax-Hopf formula does not hold; use"
+                f"subcell: {type(law).__name__} is neither concave nor convex, so the Lax-Hopf formula does"
+                " not hold; use"
                 " muscl-minmod or weno5-z"
             )
 
@@ -73,13 +76,12 @@ class SubCell(AbstractCellwiseFlux):
         return jnp.maximum(left[1], right[0]) if law.curvature == "convex" else jnp.minimum(left[1], right[0])
 
     def _pieces(self, law, before, middle, after):
-        """Two pieces (start, end, state extrapolated to y = 0, slope, mean of the other piece), y = 0..1 across the cell."""
+        """Two pieces (start, end, state extrapolated to y = 0, slope, mean of the other piece), y = 0..1
+        across the cell.
+        """
         backward, forward = middle - before, after - middle
         monotone = backward * forward > 0
-        if law.curvature == "convex":
-            steepening = forward < 0
-        else:
-            steepening = forward > 0
+        steepening = forward < 0 if law.curvature == "convex" else forward > 0
         a, b = before, after
         if law.piecewise_linear:
             jump = monotone
