@@ -41,7 +41,7 @@ BOUNDS: dict[str, tuple[str, float, float]] = {
     "free_flow_speed": ("km/h", 20.0, 130.0),
     "congestion_speed": ("km/h", 5.0, 40.0),
     "critical_speed": ("km/h", 5.0, 100.0),
-    "jam_density": ("veh/km/lane", 100.0, 250.0),
+    "jam_density": ("veh/km/lane", 70.0, 250.0),
     "critical_density": ("veh/km/lane", 15.0, 125.0),
     "capacity_fraction": ("-", 0.4, 0.99),
     "first_fraction": ("-", 0.2, 0.98),
