@@ -21,6 +21,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "data list": ("sciml.cli.data:list_sets", "public data sets: files, licence, citation"),
     "data get": ("sciml.cli.data:get", "find or download data, check it, print the paths"),
     "data verify": ("sciml.cli.data:verify", "check the sums of the data that are here"),
+    "demo": ("sciml.cli.demo:demo", "a tour in minutes: figures and tables on one page"),
     "fv solve": ("sciml.cli.fv:solve", "one conservation law by several schemes beside the exact solution"),
     "fv evaluate": ("sciml.cli.fv:evaluate", "schemes compared on random states with exact cell averages"),
     "fv traffic": ("sciml.cli.traffic:traffic", "measured days of a highway, simulated and compared"),

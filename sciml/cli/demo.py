@@ -1,0 +1,147 @@
+"""`sciml demo`: every part of the package at work in minutes, on one page, without a download."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sciml.cli.arguments import RunOptions, open_run, parse_arguments
+from sciml.config import unknown_name
+
+if TYPE_CHECKING:
+    from sciml.report import Report
+    from sciml.train.run import Run
+
+
+@dataclasses.dataclass(frozen=True)
+class DemoConfig:
+    """Which parts are shown."""
+
+    only: tuple[str, ...] = dataclasses.field(default=(), metadata={"doc": "parts by name; default all"})
+
+    def __post_init__(self):
+        for name in self.only:
+            if name not in PARTS:
+                raise ValueError(f"only: {unknown_name('part', name, PARTS)}")
+
+
+def demo(argv: list[str]) -> int:
+    """Runs the parts one after the other and writes the report."""
+    config, options, _ = parse_arguments(
+        argv,
+        DemoConfig,
+        RunOptions,
+        command="demo",
+        about="A tour in minutes: figures and tables on one page.",
+    )
+    if options.out is None:  # a demo may be repeated without a thought for its folder
+        options = dataclasses.replace(options, overwrite=True)
+    from sciml.cli.fv import use_precision
+    from sciml.report import Report
+
+    use_precision("float64")
+    begun = time.perf_counter()
+    with open_run(options, config, "demo") as run:
+        page = Report(
+            "sciml", "networks with the structure of the problem built in, beside strong classical methods"
+        )
+        metrics = {}
+        for name in config.only or tuple(PARTS):
+            print(f"{name}: ", end="", flush=True)
+            started = time.perf_counter()
+            metrics[name] = PARTS[name](page, run)
+            print(f"{time.perf_counter() - started:.0f} s", flush=True)
+        run.write_metrics(metrics)
+        page.heading("Where to go on")
+        for command in (
+            "sciml fv solve experiments/fv/buckley_leverett.toml --out runs/buckley-leverett",
+            "sciml fv evaluate experiments/fv/piecewise_constant.toml --states 50 --out runs/fifty-states",
+            "sciml fv traffic experiments/fv/i24.toml --train 11-29 --test 11-23,11-30 --out runs/i24",
+        ):
+            page.command(command)
+        page.write(run.report)
+    print(f"{time.perf_counter() - begun:.0f} s, report: {run.report.resolve()}")
+    return 0
+
+
+def _conservation_laws(page: Report, run: Run) -> dict:
+    from sciml import plot
+    from sciml.cli.fv import add_solution, scheme_rows, solve_problem
+    from sciml.fv.catalogue import SCHEMES
+    from sciml.fv.evaluate import Protocol, evaluate_law, exact_example
+    from sciml.fv.problem import (
+        LAW_CONFIGS,
+        DemandSupplyConfig,
+        GridConfig,
+        OnRampConfig,
+        PiecewiseData,
+        Problem,
+        UnitsConfig,
+    )
+
+    protocol = Protocol(laws=("greenshields",), states=8, cells=100, dt=2e-4, steps=500)
+    results = evaluate_law("greenshields", protocol, clock=False)
+    summary = {name: result.summary(results["godunov"]) for name, result in results.items()}
+    order = sorted(summary, key=lambda name: summary[name]["mse"])
+    page.heading("Traffic on a road: every classical scheme beside the exact solution")
+    page.text(
+        "Eight random states of a road with Greenshields' diagram q = v k (1 - k/kⱼ), 100 cells. All schemes "
+        "take the same steps; the truth is the exact cell average from the Lax-Hopf formula. Judging a "
+        "scheme against Godunov alone says little: textbook schemes are ten times better."
+    )
+    exact = exact_example("greenshields", protocol)
+    best = order[0]
+    panels = {"exact": exact, "godunov": results["godunov"].example, best: results[best].example}
+    keep = slice(None, None, 5)
+    diagram = plot.space_time_panels(
+        {name: field[keep] for name, field in panels.items()},
+        protocol.inner_grid.centres,
+        protocol.times[keep],
+        label="density k/kⱼ",
+        difference={"godunov - exact": (results["godunov"].example - exact)[keep]},
+    )
+    chart = plot.bars(
+        {name: row["mse"] for name, row in summary.items()}, label="mean square error", highlight=[best]
+    )
+    for key, figure, caption, alt in (
+        (
+            "road",
+            diagram,
+            "Density over place and time: jams are bright, their edges travel.",
+            "Space-time diagrams of density.",
+        ),
+        (
+            "schemes",
+            chart,
+            "Mean square error of all schemes on the same states.",
+            "Bar chart of errors by scheme.",
+        ),
+    ):
+        run.figure(key, figure)
+        page.figure(figure, caption, alt)
+    page.table(
+        [
+            {"scheme": name, "what it is": SCHEMES[name].doc, **row}
+            for name, row in scheme_rows(summary, order)
+        ],
+        highlight={"l1": "min", "mse": "min"},
+    )
+    problem = Problem(
+        law=LAW_CONFIGS["triangular"](90.0, 20.0, 140.0),
+        grid=GridConfig(240, 0.0, 6.0),
+        boundary=DemandSupplyConfig((0.0, 1.0), (1500.0, 1500.0), (3000.0, 3000.0)),
+        initial=PiecewiseData((20.0, 140.0, 5.0), (2.0, 3.0)),
+        ramps=(OnRampConfig(4.0, (0.0, 1.0), (300.0, 300.0)),),
+        schemes=("godunov", "muscl-van-leer", "subcell"),
+        end_time=0.08,
+        units=UnitsConfig("veh/km", "km", "h"),
+    )
+    page.heading("A queue dissolves behind a green light, and a ramp joins")
+    outcome = solve_problem(problem)
+    add_solution(page, outcome, run, name="queue")
+    return {"greenshields": summary, "queue": outcome.metrics}
+
+
+PARTS: dict[str, Callable[[Report, Run], dict]] = {"fv": _conservation_laws}
