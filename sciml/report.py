@@ -154,15 +154,14 @@ def number(value: Any) -> str:
         return str(value)
     value = _plain(value)
     if isinstance(value, int):
-        return f"{value:,}".replace(",", " ")  # a thin space that does not break
+        return f"{value:,}".replace(",", "\u202f")  # a thin space that does not break the line
     if isinstance(value, float):
         if not math.isfinite(value):
-            return {math.inf: "∞", -math.inf: "−∞"}.get(value, "not finite")
-        if value == 0:
-            return "0"
-        plain = 1e-3 <= abs(value) < 1e5
-        shown = f"{value:.4g}" if plain else f"{value:.3e}".replace("e-0", "e-").replace("e+0", "e")
-        return shown.replace("-", "−")
+            return {math.inf: "∞", -math.inf: "-∞"}.get(value, "not finite")
+        if value == 0 or 1e-3 <= abs(value) < 1e5:
+            return f"{value:.4g}"
+        mantissa, exponent = f"{value:.3e}".split("e")
+        return f"{mantissa}e{int(exponent)}"
     return str(value)
 
 

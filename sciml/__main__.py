@@ -1,0 +1,7 @@
+"""`python -m sciml` is `sciml`."""
+
+import sys
+
+from sciml.cli import main
+
+sys.exit(main())
