@@ -93,7 +93,8 @@ def test_table_of_sequences_and_renamed_columns():
     "value, shown",
     [
         (0.0, "0"), (1.23456, "1.235"), (1.5e-7, "1.500e-7"), (2.5e10, "2.500e10"), (True, "True"),
-        (-3, "-3"), (12345678, "12\u202f345\u202f678"), (float("inf"), "∞"), (np.int64(7), "7"), (None, "–"), ("x", "x"),
+        (-3, "-3"), (12345678, "12\u202f345\u202f678"), (float("inf"), "∞"), (np.int64(7), "7"), (None, "–"),
+        ("x", "x"),
     ],
 )  # fmt: skip
 def test_number(value, shown):

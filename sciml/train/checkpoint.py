@@ -52,7 +52,8 @@ class Checkpoints:
         import orbax.checkpoint as orbax
 
         options = orbax.CheckpointManagerOptions(max_to_keep=keep, create=True, step_prefix="step")
-        self._manager = orbax.CheckpointManager(self.folder, options=options)
+        handler = orbax.StandardCheckpointHandler()
+        self._manager = orbax.CheckpointManager(self.folder, options=options, item_handlers=handler)
         self._args = orbax.args
 
     def save(self, step: int, tree: PyTree) -> None:
