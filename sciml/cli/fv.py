@@ -102,7 +102,10 @@ def add_solution(page: Any, outcome: Outcome, run: Any = None, *, name: str = "s
     exact = data["reference"].values[0] if "reference" in data else None
     known = outcome.metrics["reference"]
     label = _with_unit("u", problem.units.state)
-    axes = {"x_label": _with_unit("x", problem.units.length), "t_label": _with_unit("t", problem.units.time)}
+    axes: dict[str, Any] = {
+        "x_label": _with_unit("x", problem.units.length),
+        "t_label": _with_unit("t", problem.units.time),
+    }
     rows = [{"scheme": key, **row} for key, row in outcome.metrics["schemes"].items()]
     best = {"l1": "min", "mse": "min"} if exact is not None else {}
     page.table(rows, caption=f"At the final time; reference: {known}.", highlight=best)
@@ -158,16 +161,13 @@ def evaluate(argv: list[str]) -> int:
         results = {}
         for law in config.laws:
             results[law] = _evaluate_law(law, config)
-            summary = {key: value.summary(results[law].get("godunov")) for key, value in results[law].items()}
+            summary = _summary(results[law], config)
             run.log({"law": law, "schemes": summary})
             print(
                 _text_table(_rows(summary), title=f"{law}, {config.states} states, seed {config.seed}"),
                 flush=True,
             )
-        metrics = {
-            law: {key: value.summary(found.get("godunov")) for key, value in found.items()}
-            for law, found in results.items()
-        }
+        metrics = {law: _summary(found, config) for law, found in results.items()}
         run.write_metrics(metrics)
         write_netcdf(_curves(config, results), run.path / "result.nc")
         page = _evaluation_report(config, metrics, results, run)
@@ -175,6 +175,10 @@ def evaluate(argv: list[str]) -> int:
         page.write(run.report)
     print(f"report: {run.report}")
     return 0
+
+
+def _summary(found: dict[str, SchemeResult], config: Protocol) -> dict[str, dict[str, float]]:
+    return {key: found[key].summary(found["godunov"]) for key in config.schemes}
 
 
 def _evaluate_law(law: str, config: Protocol) -> dict[str, SchemeResult]:
@@ -186,8 +190,8 @@ def _evaluate_law(law: str, config: Protocol) -> dict[str, SchemeResult]:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(law, total=config.states * len(config.schemes))
-        finished = {scheme: 0 for scheme in config.schemes}
+        task = bar.add_task(law, total=config.states * len({*config.schemes, "godunov"}))
+        finished: dict[str, int] = {}
 
         def report(scheme: str, done: int, total: int) -> None:
             finished[scheme] = done
@@ -262,7 +266,7 @@ def _evaluation_report(config: Protocol, metrics: Any, results: Any, run: Any) -
         f"{config.steps} steps of {config.dt:g}, exact cell averages, {config.precision}",
     )
     page.text(
-        "Every scheme starts from the same averages, sees the same prescribed edge cells, takes the same steps. "
+        "Every scheme starts from the same averages, the same prescribed edge cells and the same steps. "
         "`mse` is the mean square error and `l1` the mean absolute error over all scored cells and times; "
         "`mass_defect` is the largest unexplained relative change of the total."
     )

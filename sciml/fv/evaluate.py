@@ -187,7 +187,7 @@ def evaluate_law(
     progress: Callable[[str, int, int], None] | None = None,
     clock: bool = True,
 ) -> dict[str, SchemeResult]:
-    """Run all schemes of a protocol on all of its states for one law.
+    """Run all schemes of a protocol, and Godunov's for the win rate, on all of its states for one law.
 
     Args:
         name: command-line name of the law.
@@ -203,15 +203,14 @@ def evaluate_law(
     values, breakpoints = data.values, data.breakpoints
     count = len(values)
     chunk = min(chunk, -(-count // len(jax.local_devices())) * len(jax.local_devices()))
-    parts: dict[str, list] = {scheme: [] for scheme in protocol.schemes}
+    schemes = tuple(dict.fromkeys((*protocol.schemes, "godunov")))
+    parts: dict[str, list] = {scheme: [] for scheme in schemes}
     compiled: dict[tuple[str, int, bool], Callable] = {}
-    seconds: dict[str, list[float]] = {scheme: [0.0, 0.0] for scheme in protocol.schemes}
+    seconds: dict[str, list[float]] = {scheme: [0.0, 0.0] for scheme in schemes}
     examples: dict[str, np.ndarray] = {}
-    substeps = {s: _substeps(exact_law, SCHEMES[s], protocol, values) for s in protocol.schemes}
+    substeps = {s: _substeps(exact_law, SCHEMES[s], protocol, values) for s in schemes}
     # Fast and slow states are taken in turn, so that every chunk holds states of one kind for every scheme.
-    kinds = np.unique(np.stack([substeps[s] for s in protocol.schemes]), axis=1, return_inverse=True)[
-        1
-    ].reshape(-1)
+    kinds = np.unique(np.stack([substeps[s] for s in schemes]), axis=1, return_inverse=True)[1].reshape(-1)
     done = 0
     for kind in np.unique(kinds):
         members = np.flatnonzero(kinds == kind)
@@ -224,7 +223,7 @@ def evaluate_law(
             # Round-off of the exact averages must not leave the admissible interval.
             low, high = values[filled].min(axis=1), values[filled].max(axis=1)
             truth = jnp.asarray(np.clip(truth, low[:, None, None], high[:, None, None]), dtype)
-            for scheme in protocol.schemes:
+            for scheme in schemes:
                 parts_of = int(substeps[scheme][index[0]])
                 key = (scheme, parts_of, True)
                 if key not in compiled:
@@ -247,7 +246,7 @@ def evaluate_law(
             done += len(index)
     work = chunk * protocol.steps * protocol.inner_grid.cells
     results = {}
-    for scheme in protocol.schemes:
+    for scheme in schemes:
         order = np.argsort(np.concatenate([index for index, _ in parts[scheme]]))
         merged = {k: np.concatenate([r[k] for _, r in parts[scheme]])[order] for k in parts[scheme][0][1]}
         curve = merged.pop("curve").mean(axis=0)

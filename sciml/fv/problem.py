@@ -46,7 +46,6 @@ def _law_config(kind: str) -> type:
         fields,
         frozen=True,
         namespace={"build": _build_law},
-        module=__name__,
     )
 
 
@@ -244,7 +243,9 @@ class UnitsConfig:
 class Problem:
     """One law on one grid, solved by several schemes."""
 
-    law: LawConfig = _doc("conservation law", LAW_CONFIGS["greenshields"]())
+    law: LawConfig = _doc(  # pyright: ignore[reportInvalidTypeForm]
+        "conservation law", LAW_CONFIGS["greenshields"]()
+    )
     grid: GridConfig = _doc("cells", GridConfig())
     boundary: BoundaryConfig = _doc("what lies beyond the ends", OutflowConfig())
     initial: InitialConfig = _doc("initial data", RiemannData(0.9, 0.1))
@@ -321,6 +322,7 @@ class Problem:
         if wraps and isinstance(self.initial, SineData) and not self.ramps:
             period = (grid.upper - grid.lower) / self.initial.wavelength
             if abs(period - round(period)) < 1e-9 and round(period) > 0:
+                assert isinstance(data, AbstractProfile)
                 first = shock_time(law, data, grid.lower, grid.upper)
                 if self.end_time < first:
                     rows = [characteristic_cell_averages(law, data, grid, float(t)) for t in self.times]
