@@ -18,7 +18,7 @@ from sciml.config import ConfigError, unknown_name
 
 # verb -> (function, what it does)
 VERBS: dict[str, tuple[str, str]] = {
-    "crystal prepare": ("sciml.cli.crystal:prepare", "tables and folders of structures into one prepared set"),
+    "crystal prepare": ("sciml.cli.crystal:prepare", "tables, folders of structures into one prepared set"),
     "crystal symmetry": ("sciml.cli.crystal:symmetry", "group, stars and invariance residual; --self-check"),
     "data list": ("sciml.cli.data:list_sets", "public data sets: files, licence, citation"),
     "data get": ("sciml.cli.data:get", "find or download data, check it, print the paths"),

@@ -119,7 +119,7 @@ def describe(found: Detection, *, stars: int = 12, cutoff: float = 0.6) -> list[
     table = stars_within(group, found.lattice, cutoff)
     absent = classify(group, miller_ball(reciprocal, cutoff)).absent
     lines += [
-        f"  stars            {table.functions} functions from {table.modes} of {len(absent)} reciprocal vectors "
+        f"  stars            {table.functions} functions from {table.modes} of {len(absent)} vectors k "
         f"of the primitive cell up to {cutoff:g} 1/Å; {absent.sum()} systematically absent",
     ]
     if stars > 0:
@@ -128,8 +128,8 @@ def describe(found: Detection, *, stars: int = 12, cutoff: float = 0.6) -> list[
     frequency = table.frequency(reciprocal)
     for row in range(min(stars, len(table))):
         size = int(table.multiplicity[row] * (2 - table.centric[row]))
-        first = to_conventional @ _representative(table.miller[row, : table.members[row]])
-        indices = " ".join(f"{index + 0.0:3.0f}" for index in np.rint(first))
+        members = np.rint(table.miller[row, : table.members[row]] @ to_conventional.T).astype(int)
+        indices = " ".join(f"{index:3d}" for index in _representative(members))
         spacing = f"{1 / frequency[row]:7.4f}" if frequency[row] else "      -"
         lines.append(
             f"    {indices} {frequency[row]:10.4f} {spacing} {size:8d} {table.epsilon[row]:8d}"
@@ -183,7 +183,7 @@ def _self_check(figures: Path | None) -> int:
         system = SpaceGroup.from_hall_number(check.hall_number).crystal_system
         by_system.setdefault(system, []).append(check)
     print(
-        "crystal system  settings  stars  trace formula  residual float32  residual float64  gemmi mismatches"
+        "crystal system  settings  stars  trace formula  float32 residual  float64 residual  gemmi mismatches"
     )
     for system, members in [*by_system.items(), ("all", checks)]:
         compared = all(c.mismatches is not None for c in members)
@@ -196,7 +196,7 @@ def _self_check(figures: Path | None) -> int:
             f"{max(c.residual64 for c in members):16.1e}  {mismatches}"
         )
     print(
-        f"limits: {FLOAT32_TOLERANCE:g} (float32), {FLOAT64_TOLERANCE:g} (float64); equal counts; 0 mismatches"
+        f"limits: {FLOAT32_TOLERANCE:g} (float32), {FLOAT64_TOLERANCE:g} (float64); equal counts, no mismatch"
     )
     for check in bad:
         print(f"FAILED: {check}")
@@ -229,7 +229,7 @@ def prepare(argv: list[str]) -> int:
 
     parser = argparse.ArgumentParser(
         prog="sciml crystal prepare",
-        description="Detect the symmetry of all structures of tables, folders and files; keep them in one file. "
+        description="Detect the symmetry of structures in tables, folders and files; keep them in one file. "
         "An interrupted call goes on where it stopped; unusable structures are listed in rejected.csv.",
     )
     parser.add_argument("paths", nargs="+", metavar="TABLE|FOLDER|FILE")
