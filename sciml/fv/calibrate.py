@@ -2,8 +2,8 @@
 
 The parameters p minimise the mean square E(p) of the normalised residual between the open-loop simulation and
 the measurement, both edges prescribed. A whole day takes milliseconds and the loss is kinked (flows are minima, shocks
-hop over cells), so the search is by samples: evenly over the box of admissible parameters, then from normal
-distributions fitted to the best samples so far (the cross-entropy method).
+hop over cells), so the search is by samples: evenly over the box of admissible parameters, then by evolution with
+an adapted covariance matrix (CMA-ES) from the best of them.
 
 Standard errors and correlations are those of the distribution ∝ exp(-n_eff E(p) / (2 E_min)) on the box, the normal
 likelihood of n_eff independent residuals, by importance sampling. Where E is quadratic this is the textbook
@@ -12,7 +12,7 @@ cells and frames are far from independent: n_eff = n / (τ_t τ_x), where τ = 1
 autocorrelation along time and along the road. The errors say how sharply this day determines the parameters of this
 model in this scheme, not how parameters differ from day to day.
 
-Reference: R. Y. Rubinstein, D. P. Kroese, The Cross-Entropy Method, 2004.
+Reference: N. Hansen, The CMA evolution strategy: a tutorial, arXiv:1604.00772.
 """
 
 import dataclasses
@@ -124,7 +124,7 @@ def calibrate(
     *,
     bounds: Mapping[str, tuple[float, float]] | None = None,
     samples: int = 256,
-    rounds: int = 8,
+    rounds: int = 30,
     source: AbstractSource | None = None,
     cfl: float = 0.95,
     seed: int = 0,
@@ -137,8 +137,8 @@ def calibrate(
         scheme: an entry of `sciml.fv.catalogue.SCHEMES`; it belongs to the model, since its numerical viscosity is
             fitted along.
         bounds: admissible intervals that replace those of `BOUNDS`, by parameter.
-        samples: parameters tried in every round.
-        rounds: rounds of the search after the first; two more follow for the standard errors.
+        samples: parameters tried all over the box; a quarter as many in every round of the search that follows.
+        rounds: largest number of rounds of the search.
         source: ramps, in veh/h/lane and km.
         cfl: share of the CFL limit used at the largest admissible speed; it fixes the steps per frame.
         seed: seed of the samples.
@@ -179,7 +179,7 @@ def calibrate(
     error = np.asarray(compare(jnp.asarray(best))[0], np.float64)
     n = int(scored.sum())
     effective = n / np.prod([autocorrelation_time(error, scored, axis) for axis in (0, 1)])
-    draws, weights = _likelihood(evaluate, rng, unit, values, float(effective), samples)
+    draws, weights, temperature = _likelihood(evaluate, rng, unit, values, float(effective), samples)
     draws = lower + (upper - lower) * draws
 
     diagram = jax.vmap(lambda p: family.build(limit, *p))(jnp.asarray(draws))
@@ -193,11 +193,16 @@ def calibrate(
         diagram=made,
         steps_per_frame=steps,
         estimates={
-            key: Estimate(float(best[i]), _deviation(draws[:, i], weights), BOUNDS[key][0], bool(at_bound[i]))
+            key: Estimate(
+                float(best[i]),
+                _deviation(draws[:, i], weights, temperature),
+                BOUNDS[key][0],
+                bool(at_bound[i]),
+            )
             for i, key in enumerate(family.parameters)
         },
         derived={
-            key: Estimate(float(getattr(made, key)), _deviation(values, weights), units)
+            key: Estimate(float(getattr(made, key)), _deviation(values, weights, temperature), units)
             for (key, values), units in zip(derived.items(), ("veh/h/lane", "veh/km/lane"), strict=True)
             if key not in family.parameters
         },
@@ -221,13 +226,47 @@ def _box(family: Family, bounds: Mapping[str, tuple[float, float]]) -> tuple[np.
 
 
 def _search(evaluate, rng, dimension: int, samples: int, rounds: int) -> tuple[np.ndarray, np.ndarray]:
-    """All points of the unit cube that were tried and their losses, best first."""
-    points = _spread(samples, dimension)
+    """All points of the unit cube that were tried and their losses, best first: an even sample, then CMA-ES.
+
+    CMA-ES with the default constants of N. Hansen, arXiv:1604.00772, table 1, positive weights only.
+    """
+    n, count = dimension, max(samples // 4, 8)
+    points = _spread(samples, n)
     values = evaluate(points)
-    for _ in range(rounds):
-        elite = points[np.argsort(values)[: max(samples // 12, 2 * dimension)]]
-        fresh = _normal(rng, elite.mean(axis=0), 1.5 * np.cov(elite.T).reshape(dimension, -1), samples)
-        points, values = np.concatenate([points, fresh]), np.concatenate([values, evaluate(fresh)])
+    parents = count // 2
+    weights = np.log(parents + 0.5) - np.log(np.arange(1, parents + 1))
+    weights /= weights.sum()
+    mass = 1 / np.sum(weights**2)
+    c_sigma = (mass + 2) / (n + mass + 5)
+    damping = 1 + 2 * max(0.0, np.sqrt((mass - 1) / (n + 1)) - 1) + c_sigma
+    c_path = (4 + mass / n) / (n + 4 + 2 * mass / n)
+    c_one = 2 / ((n + 1.3) ** 2 + mass)
+    c_rank = min(1 - c_one, 2 * (mass - 2 + 1 / mass) / ((n + 2) ** 2 + mass))
+    length = np.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n**2))  # of a standard normal vector
+
+    mean, sigma, covariance = points[np.argmin(values)], 0.2, np.eye(n)
+    path_sigma, path = np.zeros(n), np.zeros(n)
+    for generation in range(1, rounds + 1):
+        fresh = _normal(rng, mean, sigma**2 * covariance, count)
+        found = evaluate(fresh)
+        points, values = np.concatenate([points, fresh]), np.concatenate([values, found])
+        steps = (fresh[np.argsort(found)[:parents]] - mean) / sigma
+        step = weights @ steps
+        mean = mean + sigma * step
+        spectrum, axes = np.linalg.eigh(covariance)
+        whitened = axes @ ((axes.T @ step) / np.sqrt(np.maximum(spectrum, 1e-20)))
+        path_sigma = (1 - c_sigma) * path_sigma + np.sqrt(c_sigma * (2 - c_sigma) * mass) * whitened
+        size = np.linalg.norm(path_sigma)
+        going = size / np.sqrt(1 - (1 - c_sigma) ** (2 * generation)) < (1.4 + 2 / (n + 1)) * length
+        path = (1 - c_path) * path + going * np.sqrt(c_path * (2 - c_path) * mass) * step
+        covariance = (
+            (1 - c_one - c_rank) * covariance
+            + c_one * np.outer(path, path)
+            + c_rank * steps.T @ (weights[:, None] * steps)
+        )
+        sigma = min(sigma * np.exp(c_sigma / damping * (size / length - 1)), 1.0)
+        if sigma * np.sqrt(covariance.diagonal().max()) < 1e-5:
+            break
     order = np.argsort(values)
     return points[order], values[order]
 
@@ -252,30 +291,52 @@ def _normal(rng, mean: np.ndarray, covariance: np.ndarray, count: int) -> np.nda
 
 def _likelihood(
     evaluate, rng, points, values, effective: float, samples: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted samples of exp(-n_eff E/(2 E_min)) on the unit cube, from two rounds of importance sampling."""
-    dimension, lowest = points.shape[1], values[0]
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Weighted samples of exp(-n_eff E/(2 T E_min)) on the unit cube, and the temperature T, 1 when all went well.
 
-    def log_density(found):
-        return -0.5 * effective * (found / lowest - 1)
-
-    # A first idea of the width: the points tried so far, at twice the temperature.
-    weights = np.exp(0.5 * log_density(values))
-    for _ in range(2):
-        weights = weights / weights.sum()
+    Importance sampling from normal distributions; T is the lowest temperature at which enough samples carry weight,
+    and falls to 1 as the proposals learn the width.
+    """
+    dimension, lowest = points.shape[1], max(float(values[0]), 1e-30)
+    keep = np.isfinite(values)
+    points, found, proposal = points[keep], values[keep], np.zeros(int(keep.sum()))
+    rounds = 6
+    for number in range(rounds):
+        weights, temperature = _weights(-0.5 * effective * (found / lowest - 1), proposal, 10.0 * dimension)
+        if number == rounds - 1 or (number > 1 and temperature == 1):
+            break
         mean = weights @ points
-        covariance = 1.5 * (points - mean).T @ (weights[:, None] * (points - mean)) + 1e-8 * np.eye(dimension)
+        covariance = 1.5 * (points - mean).T @ (weights[:, None] * (points - mean)) + 1e-14 * np.eye(
+            dimension
+        )
         points = _normal(rng, mean, covariance, 2 * samples)
         offset = points - mean
         proposal = -0.5 * np.einsum("ij,jk,ik->i", offset, np.linalg.inv(covariance), offset)
-        logs = log_density(evaluate(points)) - proposal
+        found = evaluate(points)
+    return points, weights, temperature
+
+
+def _weights(log_density: np.ndarray, log_proposal: np.ndarray, least: float) -> tuple[np.ndarray, float]:
+    """Normalised importance weights at the lowest temperature ≥ 1 with an effective sample size of `least`."""
+
+    def at(temperature: float) -> np.ndarray:
+        logs = log_density / temperature - log_proposal
         weights = np.exp(logs - logs.max())
-    return points, weights / weights.sum()
+        return weights / weights.sum()
+
+    low, high = 1.0, 1.0
+    while 1 / np.sum(at(high) ** 2) < least and high < 1e12:
+        low, high = high, 4 * high
+    for _ in range(20 if high > 1 else 0):
+        middle = np.sqrt(low * high)
+        low, high = (middle, high) if 1 / np.sum(at(middle) ** 2) < least else (low, middle)
+    return at(high), high
 
 
-def _deviation(values: np.ndarray, weights: np.ndarray) -> float:
+def _deviation(values: np.ndarray, weights: np.ndarray, temperature: float) -> float:
+    """Standard deviation at temperature 1, where the covariance is 1/T of that at temperature T."""
     mean = weights @ values
-    return float(np.sqrt(weights @ (values - mean) ** 2))
+    return float(np.sqrt(weights @ (values - mean) ** 2 / temperature))
 
 
 def _correlation(points: np.ndarray, weights: np.ndarray) -> np.ndarray:

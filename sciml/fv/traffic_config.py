@@ -90,8 +90,8 @@ class FileData:
 class CalibrationConfig:
     """Search for the parameters on the training day; see `sciml.fv.calibrate.calibrate`."""
 
-    samples: int = _doc("parameters tried per round", 256)
-    rounds: int = _doc("rounds of the search", 8)
+    samples: int = _doc("parameters tried all over the box, and four times those of a round", 256)
+    rounds: int = _doc("largest number of rounds of the search", 30)
     seed: int = _doc("seed of the samples", 0)
     bounds: dict[str, tuple[float, float]] = dataclasses.field(
         default_factory=dict,

@@ -66,7 +66,7 @@ def study(
     *,
     bounds: Mapping[str, tuple[float, float]] | None = None,
     samples: int = 256,
-    rounds: int = 8,
+    rounds: int = 30,
     cfl: float = 0.95,
     seed: int = 0,
     source: AbstractSource | None = None,

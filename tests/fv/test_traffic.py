@@ -165,21 +165,14 @@ def test_gradient_through_the_day_is_finite():
 def test_study_recovers_its_own_model_and_beats_the_baselines():
     fields = {f"day {seed}": made_day(seed, name=f"day {seed}") for seed in range(3)}
     progress: list[str] = []
-    found = study(("day 0", fields["day 0"]), fields, ["triangular", "greenshields"], ["godunov", "subcell"],
-                  samples=64, rounds=4, progress=progress.append)  # fmt: skip
+    found = study(("day 0", fields["day 0"]), fields, ["triangular"], ["godunov", "subcell"],
+                  samples=64, rounds=15, progress=progress.append)  # fmt: skip
     models = found.metrics["models"]
-    assert set(models) == {
-        "triangular",
-        "greenshields",
-        "triangular/subcell",
-        "greenshields/subcell",
-        "interpolation",
-        "persistence",
-    }
+    assert set(models) == {"triangular", "triangular/subcell", "interpolation", "persistence"}
     assert model_name("triangular", "godunov") == "triangular"
-    assert found.metrics["test"] == ["day 1", "day 2"] and len(progress) == 9
+    assert found.metrics["test"] == ["day 1", "day 2"] and len(progress) == 5
     mse = {name: model["mean"]["mse"] for name, model in models.items()}
-    assert mse["triangular"] < 0.2 * min(mse["interpolation"], mse["persistence"], mse["greenshields"])
+    assert mse["triangular"] < 0.2 * min(mse["interpolation"], mse["persistence"])
     mean = np.mean([models["triangular"]["days"][day]["l1"] for day in ("day 1", "day 2")])
     assert models["triangular"]["mean"]["l1"] == pytest.approx(mean)
     wave = models["triangular"]["parameters"]["congestion_speed"]
