@@ -74,10 +74,9 @@ def _arc_state(law, sign, speed, lower, upper):
 
         ends = jnp.full_like(speed, lower), jnp.full_like(speed, upper)
         low, high = jax.lax.fori_loop(0, 60, halve, ends)
-        state = 0.5 * (low + high)
-    else:
-        low, high = jnp.minimum(sign * lower, sign * upper), jnp.maximum(sign * lower, sign * upper)
-        state = sign * law.legendre_state(speed, low, high)
+        return jnp.where(low == lower, lower, high)
+    low, high = jnp.minimum(sign * lower, sign * upper), jnp.maximum(sign * lower, sign * upper)
+    state = sign * law.legendre_state(speed, low, high)
     state = jnp.where(speed <= slope(lower), lower, state)
     return jnp.where(speed >= slope(upper), upper, state)
 
@@ -120,13 +119,9 @@ class _Hull:
         points.append(upper)
         if law.curvature != "neither" or law.piecewise_linear:
             return [(v, v) for v in points]
-        thirds = np.array(
-            [[0.75 * p + 0.25 * q, 0.25 * p + 0.75 * q] for p, q in zip(points, points[1:], strict=False)]
-        )
-        slopes = self.slope(thirds)
-        arcs = [
-            (p, q) for p, q, (s, r) in zip(points, points[1:], slopes, strict=False) if r > s
-        ]  # h is convex between p and q
+        spans = list(zip(points, points[1:], strict=False))
+        slopes = self.slope(np.array([[p + 1e-6 * (q - p), q - 1e-6 * (q - p)] for p, q in spans]))
+        arcs = [span for span, (first, last) in zip(spans, slopes, strict=True) if last > first]  # convex h
         ends = {v for arc in arcs for v in arc}
         return sorted(arcs + [(v, v) for v in points if v not in ends])
 
@@ -135,6 +130,12 @@ class _Hull:
 
     def slope(self, v: ArrayLike) -> np.ndarray:
         return np.asarray(_wave_speed(self.law, self.sign * jnp.asarray(v, jnp.float64)))
+
+    def edge_slopes(self, lower: float, upper: float) -> np.ndarray:
+        """Slopes at both ends of an arc, taken just inside where an end is a kink."""
+        nudge = 1e-9 * (upper - lower)
+        at, inside = self.slope(np.array([[lower, upper], [lower + nudge, upper - nudge]]))
+        return np.where(np.abs(at - inside) <= 1e-6 * np.abs(inside).max(), at, inside)
 
     def state(self, part: tuple[float, float], speed: ArrayLike) -> np.ndarray:
         """The point v of one part where h(v) - speed·v is smallest."""
@@ -151,13 +152,13 @@ class _Hull:
         chords = [(values[j] - values[i]) / (ends[j] - ends[i]) for i, j in pairs]
         if first[0] == first[1] and second[0] == second[1]:
             return float(chords[0])
-        bounds = [*chords, *self.slope(ends)]
+        bounds = [*chords, *self.slope(ends), *self.edge_slopes(*first), *self.edge_slopes(*second)]
         low, high = float(min(bounds)), float(max(bounds))
         speed = 0.5 * (low + high)
         for _ in range(200):
             pair = np.array([self.state(first, speed), self.state(second, speed)])
             gap = pair[1] - pair[0]
-            if gap <= 0:  # the parts share an end, and this speed belongs to it
+            if gap <= 1e-12 * (self.upper - self.lower):  # a shared end, to which this speed belongs
                 return speed
             value = self.value(pair)
             excess = (value[0] - speed * pair[0]) - (value[1] - speed * pair[1])
@@ -176,15 +177,14 @@ class _Hull:
         return self.sign * v
 
     def waves(self) -> list[Wave]:
-        waves, edges = [], [-np.inf, *self.speeds, np.inf]
+        waves, edges, least = [], [-np.inf, *self.speeds, np.inf], 1e-12 * (self.upper - self.lower)
         before = self.lower
         for j, part in enumerate(self.parts):
             first, last = (float(v) for v in self.state(part, np.array(edges[j : j + 2])))
-            if j > 0 and first > before:
+            if first - before > least:
                 waves.append(Wave(self.sign * before, self.sign * first, edges[j], edges[j]))
-            if last > first:
-                inside = np.nextafter([first, last], [last, first])  # inside the arc: its slopes at both ends
-                slow, fast = (float(s) for s in self.slope(inside))
+            if last - first > least:
+                slow, fast = (float(s) for s in self.edge_slopes(first, last))
                 waves.append(Wave(self.sign * first, self.sign * last, slow, max(slow, fast)))
             before = last
         return waves
@@ -225,8 +225,9 @@ def riemann(
 
 
 def riemann_waves(law: AbstractLaw, left: ScalarLike, right: ScalarLike) -> list[Wave]:
-    """The shocks and rarefactions of a Riemann problem from the slowest to the fastest; none for equal
-    states.
+    """The shocks and rarefactions of a Riemann problem, slowest first; none for equal states.
+
+    Where a user's flux has a kink that the law does not declare, a rarefaction may contain waves and rests.
 
     Args:
         law: conservation law with flux f of any shape.

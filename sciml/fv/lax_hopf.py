@@ -67,6 +67,7 @@ def lax_hopf_potential(
             "neither: use riemann_cell_averages for one jump or a fine-grid Godunov solution"
         )
     dtype = jnp.result_type(x, states)
+    breakpoints, states = jnp.asarray(breakpoints, dtype), jnp.asarray(states, dtype)
     law, sign = as_dtype(law, dtype), -1.0 if law.curvature == "convex" else 1.0
     t = jnp.maximum(jnp.asarray(t, dtype), jnp.finfo(dtype).tiny)
     x, t = jnp.broadcast_arrays(jnp.asarray(x, dtype), t)
@@ -84,7 +85,7 @@ def lax_hopf_potential(
         "speed": speeds,
         "slowest": jnp.concatenate([speeds[:1], jnp.minimum(speeds[:-1], speeds[1:])]),
         "fastest": jnp.concatenate([speeds[:1], jnp.maximum(speeds[:-1], speeds[1:])]),
-        "opens": jnp.concatenate([opening[:1], opening]),
+        "opens": jnp.concatenate([jnp.zeros((1,), bool), opening]),
     }
 
     def from_inside(best, piece):
