@@ -21,7 +21,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, Float
+from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from sciml.fv.law import AbstractLaw, as_dtype
 from sciml.fv.lax_hopf import check_states
@@ -197,7 +198,7 @@ def _hull(law: AbstractLaw, left: ScalarLike, right: ScalarLike) -> tuple[float,
 
 
 def riemann(
-    law: AbstractLaw, left: ScalarLike, right: ScalarLike, speed: Float[ArrayLike, "..."]
+    law: AbstractLaw, left: ScalarLike, right: ScalarLike, speed: ArrayLike
 ) -> Float[np.ndarray, "..."]:
     """The entropy solution u(x/t) of a Riemann problem for any flux; on a shock itself the state to its left.
 
@@ -246,7 +247,7 @@ def riemann_cell_averages(
     law: AbstractLaw,
     left: ScalarLike,
     right: ScalarLike,
-    faces: Float[ArrayLike, " cells+1"],
+    faces: ArrayLike,
     t: float,
     position: float = 0.0,
 ) -> Float[np.ndarray, " cells"]:
@@ -259,7 +260,7 @@ def riemann_cell_averages(
         law: conservation law with flux f of any shape.
         left: state u_L to the left of `position`.
         right: state u_R to the right of it.
-        faces: increasing positions of the faces [length].
+        faces: increasing positions [cells+1] of the faces [length].
         t: time, at least 0.
         position: place of the jump at t = 0 [length].
     """

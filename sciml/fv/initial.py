@@ -48,7 +48,7 @@ class PiecewiseConstant(eqx.Module):
         if not (np.diff(self.breakpoints) > 0).all():
             raise ValueError("PiecewiseConstant: breakpoints must increase")
 
-    def __call__(self, x: Float[Array | np.ndarray, " points"]) -> Float[np.ndarray, "... points"]:
+    def __call__(self, x: ArrayLike) -> Float[np.ndarray, "... points"]:
         """u₀(x) at points; at a breakpoint the state to its left."""
         piece = (_float64(x)[:, None] > self.breakpoints[..., None, 1:-1]).sum(axis=-1)
         batch = np.broadcast_shapes(piece.shape[:-1], self.values.shape[:-1])
@@ -59,7 +59,7 @@ class PiecewiseConstant(eqx.Module):
         """Exact averages ū_i = Σ_j |cell i ∩ piece j| u_j / Δx, breakpoints on faces or not."""
         return self.face_averages(grid.faces)
 
-    def face_averages(self, faces: Float[Array | np.ndarray, " cells+1"]) -> Float[np.ndarray, "... cells"]:
+    def face_averages(self, faces: ArrayLike) -> Float[np.ndarray, "... cells"]:
         """Exact averages between neighbouring faces at any increasing positions."""
         faces = _float64(faces)
         left, right = self.breakpoints[..., :-1].copy(), self.breakpoints[..., 1:].copy()
@@ -178,7 +178,7 @@ class AbstractProfile(eqx.Module):
     def evaluate(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
         """u₀(x), elementwise, in the dtype of the profile's numbers."""
 
-    def __call__(self, x: Float[Array | np.ndarray, "..."]) -> Float[Array, "..."]:
+    def __call__(self, x: ArrayLike) -> Float[Array, "..."]:
         """u₀(x), elementwise, in the dtype of x."""
         x = jnp.asarray(x)
         return jax.tree.map(lambda a: jnp.asarray(a, x.dtype), self).evaluate(x)

@@ -12,7 +12,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
 
 from sciml.fv.law import AbstractLaw, as_dtype
 
@@ -36,7 +37,7 @@ def lax_hopf_potential(
     breakpoints: Float[Array, " pieces+1"],
     states: Float[Array, " pieces"],
     x: Float[Array, "..."],
-    t: Float[ArrayLike, ""],
+    t: ArrayLike,
 ) -> Float[Array, "..."]:
     """The potential N(x, t) with N_x = u of piecewise-constant data; pure, for use inside jit, vmap and scan.
 
@@ -138,25 +139,25 @@ def _lax_hopf_averages(law, breakpoints, states, faces, times, rows, columns):
 
 def lax_hopf_cell_averages(
     law: AbstractLaw,
-    breakpoints: Float[ArrayLike, "... pieces+1"],
-    states: Float[ArrayLike, "... pieces"],
-    faces: Float[ArrayLike, " cells+1"],
-    times: Float[ArrayLike, " times"],
+    breakpoints: ArrayLike,
+    states: ArrayLike,
+    faces: ArrayLike,
+    times: ArrayLike,
 ) -> Float[np.ndarray, "... times cells"]:
     """Exact cell averages of the entropy solution of piecewise-constant data, by differences of the
     potential N.
 
     ū_i(t) = (N(x_{i+½}, t) - N(x_{i-½}, t)) / (x_{i+½} - x_{i-½}); see `lax_hopf_potential`. One
     compilation serves all laws of a class, all data and all times of the same shape. Besides the result,
-    memory holds a few thousand faces.
+    memory holds some tens of megabytes per core, whatever the number of pieces.
 
     Args:
         law: conservation law with concave, convex or linear flux.
-        breakpoints: increasing ends of the pieces [length]; the outer pieces extend to infinity. Leading
+        breakpoints: increasing ends [..., pieces+1] [length]; the outer pieces extend to infinity. Leading
             axes broadcast against those of `states`.
-        states: state of every piece.
-        faces: increasing positions of the faces, uniform or not [length].
-        times: times, at least 0, in any order.
+        states: state of every piece [..., pieces].
+        faces: increasing positions [cells+1] of the faces, uniform or not [length].
+        times: times [times], at least 0, in any order.
 
     Returns:
         Averages in float64, whatever the precision that JAX is set to.

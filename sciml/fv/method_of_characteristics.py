@@ -11,7 +11,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, Float
+from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from sciml.fv.grid import UniformGrid
 from sciml.fv.law import AbstractLaw, as_dtype
@@ -110,9 +111,7 @@ def _checked_feet(law: AbstractLaw, u0: Callable, x: np.ndarray, t: float) -> np
     return np.asarray(_feet(law, u0, jnp.asarray(x), jnp.asarray(t, jnp.float64)))
 
 
-def characteristics(
-    law: AbstractLaw, u0: Callable, x: Float[ArrayLike, "..."], t: float
-) -> Float[np.ndarray, "..."]:
+def characteristics(law: AbstractLaw, u0: Callable, x: ArrayLike, t: float) -> Float[np.ndarray, "..."]:
     """The solution u(x, t) = u₀(y) of smooth data before the first shock, with x = y + t f′(u₀(y)).
 
     Args:

@@ -1,3 +1,4 @@
+# pyright: reportCallIssue=false, reportArgumentType=false, reportAssignmentType=false
 """Exact solutions: jump and entropy conditions on every wave; independent methods that must agree."""
 
 from typing import ClassVar
