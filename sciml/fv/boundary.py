@@ -104,13 +104,16 @@ def _check_cover(owner: str, times, t0: float, t1: float) -> None:
 
 
 def _interpolate(times, values, t):
-    """Piecewise-linear value of a series at time t; NaN outside of it, so that a gap is never silent."""
+    """Piecewise-linear value of a series at time t; NaN outside of it, so that a gap is never silent.
+
+    A time that round-off carried beyond an end, as `_check_cover` tolerates, takes the value there.
+    """
     index = jnp.clip(jnp.searchsorted(times, t, side="right") - 1, 0, times.shape[0] - 2)
     start, stop = times[index], times[index + 1]
-    weight = (t - start) / (stop - start)
-    slack = 1e-4
-    weight = jnp.where((weight >= -slack) & (weight <= 1 + slack), weight, jnp.nan)
-    return (1 - weight) * values[index] + weight * values[index + 1]
+    weight = jnp.clip((t - start) / (stop - start), 0, 1)
+    slack = 2e-5 * jnp.maximum(jnp.abs(times[-1]), times[-1] - times[0])
+    covered = (t >= times[0] - slack) & (t <= times[-1] + slack)
+    return jnp.where(covered, (1 - weight) * values[index] + weight * values[index + 1], jnp.nan)
 
 
 class Prescribed(AbstractBoundary):

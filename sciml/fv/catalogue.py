@@ -35,7 +35,7 @@ T = TypeVar("T")
 class SchemeEntry:
     """One named scheme.
 
-    `order` is the formal order on smooth solutions; `tvd` and `bounded` tell whether the total variation
+    `order` is the formal order on smooth solutions; `tvd` tells whether the total variation
     never grows and whether states stay within the range of the data at CFL numbers up to `tvd_cfl`.
     """
 

@@ -80,7 +80,8 @@ class DiscontinuousGalerkin(AbstractScheme):
         return 1 / 3 if self.degree == 1 else 1 / 6
 
     def _values(self, state: Coefficients, points: np.ndarray) -> Float[Array, "cells points"]:
-        return state @ jnp.asarray(_legendre(points, self.degree), state.dtype)
+        basis = jnp.asarray(_legendre(points, self.degree), state.dtype)
+        return jnp.matmul(state, basis, precision=jax.lax.Precision.HIGHEST)
 
     def _padded(self, t: Scalar, state: Coefficients) -> Coefficients:
         """The state with one ghost cell per side."""
@@ -107,7 +108,8 @@ class DiscontinuousGalerkin(AbstractScheme):
         flux = jax.lax.optimization_barrier(self.boundary.end_fluxes(law, t, state[:, 0], flux))
         points, weights = np.polynomial.legendre.leggauss(self.degree + 2)
         inside = law.flux(self._values(state, points))
-        volume = inside @ jnp.asarray(weights[:, None] * _slopes(points, self.degree).T, state.dtype)
+        weighted = jnp.asarray(weights[:, None] * _slopes(points, self.degree).T, state.dtype)
+        volume = jnp.matmul(inside, weighted, precision=jax.lax.Precision.HIGHEST)
         orders = np.arange(self.degree + 1)
         signs, factors = jnp.asarray((-1.0) ** orders, state.dtype), jnp.asarray(2 * orders + 1, state.dtype)
         rate = factors / dx * (volume - flux[1:, None] + signs * flux[:-1, None])
@@ -120,7 +122,7 @@ class DiscontinuousGalerkin(AbstractScheme):
     def limit(self, state):
         if self.limiter == "moment":
             state = self._moment(state)
-        points = np.concatenate([[-1.0, 1.0], np.polynomial.legendre.leggauss(self.degree + 2)[0]])
+        points = np.concatenate([[-1.0, 0.0, 1.0], np.polynomial.legendre.leggauss(self.degree + 2)[0]])
         law = as_dtype(self.law, state.dtype)
         mean = state[:, :1]
         values = self._values(state, points) - mean
@@ -137,7 +139,8 @@ class DiscontinuousGalerkin(AbstractScheme):
         if isinstance(self.boundary, Periodic):
             padded = self.boundary.pad(jnp.zeros((), state.dtype), state, 1)
         else:
-            padded = jnp.concatenate([state[:1], state, state[-1:]])
+            # Beyond an end the trend goes on, so that only the difference towards the inside counts there.
+            padded = jnp.concatenate([2 * state[:1] - state[1:2], state, 2 * state[-1:] - state[-2:-1]])
         forward, backward = padded[2:] - state, state - padded[:-2]
         columns = [state[:, k] for k in range(self.degree + 1)]
         changing = jnp.ones(state.shape[0], bool)

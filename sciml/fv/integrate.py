@@ -355,13 +355,13 @@ def _rollout(scheme, u0, dt, steps, t0, integrator, save_every):
     (y, speeds), (states, defect, finite) = jax.lax.scan(several, carry, jnp.arange(blocks))
     cfl = dt_dx * jnp.maximum(jnp.max(speeds), scheme.max_speed(t0 + steps * dt, y[0]))
     result = jnp.where(jnp.all(finite), Result.SUCCESS, Result.NOT_FINITE)
-    result = jnp.where(cfl > limit, Result.CFL_VIOLATED, result)
+    result = jnp.where(cfl > limit, Result.CFL_VIOLATED, result)  # a NaN is not a violation but its cause
     result = jnp.where(_admissible(scheme, u0), result, Result.INADMISSIBLE_START)
     times = t0 + dt * save_every * jnp.arange(blocks + 1)
     return Solution(
         times.astype(u0.dtype),
         jnp.concatenate([u0[None], states]),
-        y[0],
+        jax.tree.map(lambda x: jnp.where(cfl <= limit, x, jnp.nan), y[0]),
         jnp.concatenate([jnp.zeros(1, u0.dtype), defect]),
         cfl,
         jnp.asarray(steps, jnp.int32),
@@ -424,12 +424,15 @@ def solve(
         times = np.asarray(save_at)
         if (
             times.ndim != 1
+            or times.size == 0
             or (np.diff(times) <= 0).any()
             or times[0] < float(t0)
             or times[-1] > float(t1) * (1 + 1e-7)
         ):
             raise ValueError(f"solve: save_at must increase within [{float(t0)}, {float(t1)}], got {times}")
-    times = jnp.asarray([t1] if save_at is None else save_at, u0.dtype)
+    times = jnp.minimum(
+        jnp.asarray([t1] if save_at is None else save_at, u0.dtype), jnp.asarray(t1, u0.dtype)
+    )
     start, end, number = (jnp.asarray(x, u0.dtype) for x in (t0, t1, cfl))
     solution = _solve(scheme, u0, start, end, number, integrator, times, event, max_steps)
     return _throw(solution, scheme, throw)

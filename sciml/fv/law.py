@@ -113,8 +113,8 @@ class AbstractLaw(eqx.Module):
         return speed
 
     def clip(self, u: Float[Array, "..."]) -> Float[Array, "..."]:
-        """u moved into the admissible interval, elementwise."""
-        return jnp.clip(u, self.lower, self.upper)
+        """u moved into the admissible interval, elementwise; at the ends of it the derivative is 1 still."""
+        return jnp.where(u < self.lower, self.lower, jnp.where(u > self.upper, self.upper, u))
 
 
 def check_increasing(

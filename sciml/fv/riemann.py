@@ -29,6 +29,12 @@ class AbstractRiemannSolver(eqx.Module):
         """Raise a `ValueError` when the solver does not apply to the law."""
 
 
+def _at_equal_states(law: AbstractLaw, left, right, flux):
+    """The flux; upwind where both states are equal, for only that form has the right derivatives there."""
+    upwind = jnp.where(law.wave_speed(left) >= 0, law.flux(left), law.flux(right))
+    return jnp.where(left == right, upwind, flux)
+
+
 class Godunov(AbstractRiemannSolver):
     """The flux of the entropy solution: min f over [left, right] when left ≤ right, max f over [right, left]
     otherwise.
@@ -53,7 +59,7 @@ class Godunov(AbstractRiemannSolver):
         smallest, largest = values[0], values[0]
         for value in values[1:]:
             smallest, largest = jnp.minimum(smallest, value), jnp.maximum(largest, value)
-        return jnp.where(left <= right, smallest, largest)
+        return _at_equal_states(law, left, right, jnp.where(left <= right, smallest, largest))
 
 
 class EngquistOsher(AbstractRiemannSolver):
@@ -63,11 +69,21 @@ class EngquistOsher(AbstractRiemannSolver):
     """
 
     def __call__(self, law, left, right, dt_dx):
+        points = law.stationary_points
+        if law.curvature == "concave" and len(points) == 1:
+            (top,) = points
+            return law.flux(jnp.minimum(left, top)) + law.flux(jnp.maximum(right, top)) - law.flux(top)
+        if law.curvature == "convex" and len(points) == 1:
+            (bottom,) = points
+            return (
+                law.flux(jnp.maximum(left, bottom)) + law.flux(jnp.minimum(right, bottom)) - law.flux(bottom)
+            )
         low, high = jnp.minimum(left, right), jnp.maximum(left, right)
-        nodes = [low, *(jnp.clip(point, low, high) for point in law.stationary_points), high]
+        nodes = [low, *(jnp.clip(point, low, high) for point in points), high]
         values = [law.flux(node) for node in nodes]
         variation = sum(jnp.abs(b - a) for a, b in zip(values[:-1], values[1:], strict=True))
-        return 0.5 * (values[0] + values[-1]) - 0.5 * jnp.sign(right - left) * variation
+        flux = 0.5 * (values[0] + values[-1]) - 0.5 * jnp.sign(right - left) * variation
+        return _at_equal_states(law, left, right, flux)
 
 
 class Rusanov(AbstractRiemannSolver):
@@ -97,7 +113,12 @@ class Upwind(AbstractRiemannSolver):
     """
 
     def __call__(self, law, left, right, dt_dx):
-        return jnp.where(law.wave_speed(left) + law.wave_speed(right) >= 0, law.flux(left), law.flux(right))
+        flux_left, flux_right = law.flux(left), law.flux(right)
+        # All three have one sign; the secant decides where f′ vanishes at both states.
+        slope = (
+            law.wave_speed(left) + law.wave_speed(right) + jnp.sign(right - left) * (flux_right - flux_left)
+        )
+        return jnp.where(slope >= 0, flux_left, flux_right)
 
     def check(self, law):
         lower, upper = law.lower, law.upper

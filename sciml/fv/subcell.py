@@ -108,7 +108,8 @@ class SubCell(AbstractCellwiseFlux):
         foot = jnp.clip(face - dt_dx * law.wave_speed(state + slope * face), start, end)
         if not law.piecewise_linear:
             foot = self._foot(law, dt_dx, foot, start, end, state, slope, face)
-        foot = jax.lax.stop_gradient(foot)
+        # By the envelope theorem a foot inside the piece counts as fixed; one at its end moves with the end.
+        foot = jnp.where(foot <= start, start, jnp.where(foot >= end, end, jax.lax.stop_gradient(foot)))
         best = law.legendre_state((face - foot) / dt_dx, lower, upper)
         # ∫ (u - best) from the foot to the face, over this piece and the other one if it lies in between.
         value = state + slope * foot
