@@ -1,4 +1,6 @@
-"""`sciml fv traffic`: measured days of a highway, simulated by every classical model and compared in one table."""
+"""`sciml fv traffic`: measured days of a highway, simulated by every classical model and compared in one
+table.
+"""
 
 from __future__ import annotations
 
@@ -241,8 +243,10 @@ def _report(result: Study, metrics: dict[str, Any], drawn: dict[str, bytes], com
     masks = {day: seen["masked_cells"] for day, seen in metrics["measured"].items() if seen["masked_cells"]}
     report = Report("Highway traffic: measured and simulated", f"calibrated on {metrics['train']} only")
     report.text(
-        "Every model gets the first frame and the measured density of the two edge cells, interpolated in time, and"
-        " simulates the whole day from there. Scores are taken over the cells in between, without the first frame and"
+        "Every model gets the first frame and the measured density of the two edge cells, interpolated in"
+        " time, and"
+        " simulates the whole day from there. Scores are taken over the cells in between, without the"
+        " first frame and"
         f" without masked cells, on density divided by {metrics['normalisation']['value']:g} veh/km/lane."
         " `interpolation` is the straight line between the two edges, `persistence` the first frame for ever."
     )
@@ -257,8 +261,8 @@ def _report(result: Study, metrics: dict[str, Any], drawn: dict[str, bytes], com
     rows = _rows(metrics)
     report.table(
         rows,
-        caption=f"Mean over the test days of the mean square (mse), absolute (l1) and relative error; then mse by day."
-        f" Training day: {metrics['train']}.",
+        caption=f"Mean over the test days of the mean square (mse), absolute (l1) and relative error;"
+        f" then mse by day. Training day: {metrics['train']}.",
         highlight=dict.fromkeys(("mse", "l1", "relative", *metrics["test"]), "min"),
     )
     for day in metrics["test"]:
@@ -266,27 +270,31 @@ def _report(result: Study, metrics: dict[str, Any], drawn: dict[str, bytes], com
             mse = metrics["models"][best]["days"][day]["mse"]
             report.figure(
                 name,
-                f"{day}: measured density, simulated by `{best}`, and their difference (mse {mse:.4f}). Time runs upwards,"
+                f"{day}: measured density, simulated by `{best}`, and their difference (mse {mse:.4f})."
+                " Time runs upwards,"
                 " traffic to the right, jams to the left; white cells are masked.",
                 f"Three space-time diagrams of density on {day}",
             )
     report.heading("Parameters")
     report.table(_parameter_rows(metrics), caption="Calibrated on the training day, with standard errors.")
     report.text(
-        "Standard errors use an effective number of independent residuals (those of neighbouring cells and frames are"
-        " correlated); they say how well this day determines the parameters, not how they differ from day to day."
+        "Standard errors use an effective number of independent residuals (those of neighbouring cells"
+        " and frames are"
+        " correlated); they say how well this day determines the parameters, not how they differ from day"
+        " to day."
     )
     report.heading("Travel times, queues and waves")
     threshold = metrics["congestion_threshold"]["value"]
     report.table(
         _travel_rows(metrics, best),
-        caption=f"Means over the day; speeds are q(k)/k of the diagram, or measured where the data have them; queue:"
-        f" road above {threshold:.3g} veh/km/lane.",
+        caption=f"Means over the day; speeds are q(k)/k of the diagram, or measured where the data have them;"
+        f" queue: road above {threshold:.3g} veh/km/lane.",
     )
     if "travel_time" in drawn:
         report.figure(
             drawn["travel_time"],
-            "Travel time of a vehicle by the time at which it enters the road, until the last one that leaves it within"
+            "Travel time of a vehicle by the time at which it enters the road, until the last one that"
+            " leaves it within"
             " the record.",
             "Travel time against departure time for every test day",
         )

@@ -1,4 +1,5 @@
-"""Measured traffic density as an xarray Dataset with dims (time, x), units, lanes and a mask; every reader ends here.
+"""Measured traffic density as an xarray Dataset with dims (time, x), units, lanes and a mask; every reader
+ends here.
 
 | variable | units | meaning |
 |---|---|---|
@@ -130,8 +131,9 @@ def density_field(
         **others: `flow=(array, units)` or `speed=(array, units)`, measured beside the density.
 
     Raises:
-        ValueError: naming the field and what is wrong with it: shapes, times or positions that do not increase or are
-            not uniform, NaN, negative or impossibly large densities, unknown units, too few cells or frames.
+        ValueError: naming the field and what is wrong with it: shapes, times or positions that do not
+            increase or are not uniform, NaN, negative or impossibly large densities, unknown units, too few
+            cells or frames.
     """
     density = np.asarray(density, dtype=np.float64)
     axes = {}
@@ -141,7 +143,8 @@ def density_field(
     shape = (axes["time"].size, axes["x"].size)
     if density.shape != shape:
         raise ValueError(
-            f"{name}: density: shape {density.shape} does not match {shape[0]} times and {shape[1]} positions;"
+            f"{name}: density: shape {density.shape} does not match {shape[0]} times and {shape[1]}"
+            " positions;"
             " give one row per time and one column per cell"
         )
     values = {"density": _convert(name, "density", density, density_units, lanes)}
@@ -204,7 +207,9 @@ def normalised(field: xr.Dataset) -> np.ndarray:
 
 
 def copied_cells(density: np.ndarray) -> np.ndarray:
-    """True for cells whose whole series equals that of a neighbour: one sensor shown in several cells, shape (x,)."""
+    """True for cells whose whole series equals that of a neighbour: one sensor shown in several cells,
+    shape (x,).
+    """
     same = (density[:, 1:] == density[:, :-1]).all(axis=0) & (density.max(axis=0) > density.min(axis=0))[1:]
     return np.concatenate([same, [False]]) | np.concatenate([[False], same])
 
@@ -226,7 +231,8 @@ def cell_ranges(name: str, text: str, cells: int) -> np.ndarray:
 def _units(name: str, quantity, units: str) -> tuple[float, bool]:
     if not units:
         raise ValueError(
-            f"{name}: {quantity}: units are missing; write them in the file (header `{quantity} [unit]` or attribute"
+            f"{name}: {quantity}: units are missing; write them in the file (header `{quantity} [unit]` or"
+            " attribute"
             f" `units`) or give them in the configuration (units.{quantity})"
         )
     try:
@@ -242,7 +248,8 @@ def _convert(name: str, quantity, values: np.ndarray, units: str, lanes: float |
     if quantity in ("density", "flow") and not per_lane:
         if lanes is None:
             raise ValueError(
-                f"{name}: lanes: {quantity} in {units!r} counts all lanes; give the number of lanes, or units per lane"
+                f"{name}: lanes: {quantity} in {units!r} counts all lanes; give the number of lanes, or"
+                " units per lane"
             )
         factor /= lanes
     return values * factor
@@ -261,13 +268,15 @@ def _uniform(name: str, axis: str, values: np.ndarray, least: int) -> np.ndarray
         i = int(np.argmin(steps > 0))
         remedy = "sort the frames" if axis == "time" else "order the cells in the direction of travel"
         raise ValueError(
-            f"{name}: {axis}: not increasing: entry {i + 1} is {values[i + 1]:g} after {values[i]:g}; {remedy}"
+            f"{name}: {axis}: not increasing: entry {i + 1} is {values[i + 1]:g} after {values[i]:g};"
+            f" {remedy}"
         )
     mean = steps.mean()
     if np.abs(steps - mean).max() > 0.01 * mean:
         i = int(np.argmax(np.abs(steps - mean)))
         raise ValueError(
-            f"{name}: {axis}: not uniform: the step after entry {i} is {steps[i]:g}, the mean step is {mean:g};"
+            f"{name}: {axis}: not uniform: the step after entry {i} is {steps[i]:g}, the mean step is"
+            f" {mean:g};"
             " interpolate the field to a uniform axis, or fill missing rows with NaN and mask them"
         )
     return values
@@ -279,7 +288,8 @@ def _without_gaps(name: str, density: np.ndarray, gaps: np.ndarray, missing: str
     row, column = (int(index) for index in np.argwhere(gaps)[0])
     if missing != "mask":
         raise ValueError(
-            f"{name}: density: {int(gaps.sum())} values are NaN or infinite, the first at time entry {row}, cell {column};"
+            f"{name}: density: {int(gaps.sum())} values are NaN or infinite, the first at time entry"
+            f" {row}, cell {column};"
             ' fill them, or set missing = "mask" to interpolate in time and leave them out of the score'
         )
     empty = gaps.all(axis=0)

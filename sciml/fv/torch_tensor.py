@@ -1,9 +1,10 @@
 """One dense tensor out of a PyTorch `.pt` archive, read without PyTorch and without unpickling.
 
-Such an archive is a zip: `data.pkl` describes the tensor (storage type, offset, size, strides), `data/0` holds the
-storage, `byteorder` its byte order. The tensor is usually a *view*: reading `data/0` as a plain array shears the rows
-of every view that was cut out of a wider array. The description is a pickle, a program that could run anything;
-here its opcodes are walked over by a small inert stack machine that knows twenty harmless ones and refuses the rest.
+Such an archive is a zip: `data.pkl` describes the tensor (storage type, offset, size, strides), `data/0`
+holds the storage, `byteorder` its byte order. The tensor is usually a *view*: reading `data/0` as a plain
+array shears the rows of every view that was cut out of a wider array. The description is a pickle, a
+program that could run anything; here its opcodes are walked over by a small inert stack machine that knows
+twenty harmless ones and refuses the rest.
 """
 
 from __future__ import annotations
@@ -34,15 +35,16 @@ class TensorFileError(ValueError):
 
 
 def read_tensor(path: str | Path, *, max_bytes: int = 2**28) -> np.ndarray:
-    """The tensor saved by `torch.save(tensor, path)`, as a contiguous array in the byte order of this machine.
+    """The tensor saved by `torch.save(tensor, path)`, as a contiguous array in the byte order of this
+    machine.
 
     Args:
         path: the archive; its storage is float32 or float64, on any device.
         max_bytes: largest storage and largest tensor that is read, in bytes; larger ones are refused unread.
 
     Raises:
-        TensorFileError: (a ValueError) naming the file and the field, when the archive is damaged, holds anything but one dense tensor,
-            or describes a view that leaves its storage.
+        TensorFileError: (a ValueError) naming the file and the field, when the archive is damaged, holds
+            anything but one dense tensor, or describes a view that leaves its storage.
     """
     path = Path(path)
 

@@ -1,9 +1,10 @@
-"""A measured day of traffic, simulated open loop: initial state and one edge cell per side are given, nothing else.
+"""A measured day of traffic, simulated open loop: initial state and one edge cell per side are given,
+nothing else.
 
-The field (`sciml.fv.density_field`) becomes a `Day` of arrays; a fundamental diagram and a scheme turn it into a
-simulated density by `rollout` with several sub-steps per frame, the edge cells interpolated in time. Units
-inside: veh/km/lane, km, h. `persistence` and `interpolation` are the baselines without any traffic in them, `scores`
-compares on the cells that were neither prescribed nor masked.
+The field (`sciml.fv.density_field`) becomes a `Day` of arrays; a fundamental diagram and a scheme turn it
+into a simulated density by `rollout` with several sub-steps per frame, the edge cells interpolated in time.
+Units inside: veh/km/lane, km, h. `persistence` and `interpolation` are the baselines without any traffic in
+them, `scores` compares on the cells that were neither prescribed nor masked.
 """
 
 import math
@@ -29,9 +30,10 @@ FLOOR = 0.01  # normalised density below which a relative error is taken with re
 class Day(eqx.Module):
     """The arrays of a density field that a simulation needs, cut to its outermost measured cells.
 
-    `density` [veh/km/lane] has one row per frame; its first and last column are prescribed, `grid` [km] holds the
-    cells between them. `frame` is the time between frames [h]; densities above `saturation` [veh/km/lane] are shown by the
-    sensor as `saturation`. `scored` marks what is compared. Days of equal shape and place can be stacked and mapped.
+    `density` [veh/km/lane] has one row per frame; its first and last column are prescribed, `grid` [km]
+    holds the cells between them. `frame` is the time between frames [h]; densities above `saturation`
+    [veh/km/lane] are shown by the sensor as `saturation`. `scored` marks what is compared. Days of equal
+    shape and place can be stacked and mapped.
     """
 
     density: Float[Array, "frames cells"]
@@ -48,7 +50,8 @@ class Day(eqx.Module):
 
 
 def measured_cells(field: xr.Dataset) -> slice:
-    """From the first to the last cell that is measured at some time: cells masked at the ends of the road are cut off.
+    """From the first to the last cell that is measured at some time: cells masked at the ends of the road
+    are cut off.
 
     Raises:
         ValueError: when fewer than 4 cells are left.
@@ -119,8 +122,8 @@ def simulate_day(
         source: ramps, in veh/h/lane and km.
 
     Returns:
-        Density [veh/km/lane] at all frames, prescribed cells included, and the `Result` code of the run. A violated CFL limit
-        leaves NaN.
+        Density [veh/km/lane] at all frames, prescribed cells included, and the `Result` code of the run. A
+        violated CFL limit leaves NaN.
     """
     boundary = _boundary(day, diagram)
     semi_discrete = scheme.build(diagram, day.grid, boundary, source)
@@ -146,13 +149,15 @@ def simulate(
     steps_per_frame: int | None = None,
     source: AbstractSource | None = None,
 ) -> xr.DataArray:
-    """Simulates a measured field and returns the density [veh/km/lane] with its dims, NaN on the cells cut off.
+    """Simulates a measured field and returns the density [veh/km/lane] with its dims, NaN on the cells cut
+    off.
 
     Args:
         field: measured field, from a reader or `density_field`.
         diagram: fundamental diagram in veh/km/lane, km/h, veh/h/lane.
         scheme: an entry of `sciml.fv.catalogue.SCHEMES`; default `godunov`.
-        steps_per_frame: time steps between two frames; default as many as the fastest wave of the diagram needs.
+        steps_per_frame: time steps between two frames; default as many as the fastest wave of the diagram
+            needs.
         source: ramps, in veh/h/lane and km.
 
     Raises:
@@ -201,7 +206,9 @@ def interpolation(day: Day) -> Float[Array, "frames cells"]:
 
 
 def residual(simulated: Float[Array, "frames cells"], day: Day) -> Float[Array, "frames cells"]:
-    """What the sensor would show minus what it showed, in units of the normalisation; 0 where nothing is compared."""
+    """What the sensor would show minus what it showed, in units of the normalisation; 0 where nothing is
+    compared.
+    """
     difference = jnp.minimum(simulated, day.saturation) - day.density
     return jnp.where(day.scored, difference / day.normalisation, 0)
 

@@ -1,4 +1,6 @@
-"""What a highway study is made of, as configuration: where the days are, which models, how they are calibrated."""
+"""What a highway study is made of, as configuration: where the days are, which models, how they are
+calibrated.
+"""
 
 import dataclasses
 from pathlib import Path

@@ -23,7 +23,6 @@ from sciml.files import replacing
 from sciml.fv.density_field import density_field
 from sciml.fv.torch_tensor import read_tensor
 
-
 _I24_SCALE = 140.0  # veh/km/lane in the unit of the files
 
 
@@ -69,14 +68,16 @@ def read_ngsim(
 ) -> xr.Dataset:
     """An NGSIM field binned to 20 ft x 5 s, in cells of `coarsen` rows.
 
-    The first and the last row are dropped (they are only partly filled), then `coarsen` rows are averaged into one
-    cell (100 ft: 60 ft/s · 5 s / 100 ft = CFL 3) and rows left over at the downstream end are dropped. The
-    record consists of windows of 15 minutes whose trajectories were followed separately: the road fills at the
-    start of a window and empties at its end. `trim` frames are cut at both ends of the record and masked on
-    both sides of every join inside it. Flow and speed are read from the files beside the density when they exist.
+    The first and the last row are dropped (they are only partly filled), then `coarsen` rows are averaged
+    into one cell (100 ft: 60 ft/s · 5 s / 100 ft = CFL 3) and rows left over at the downstream end are
+    dropped. The record consists of windows of 15 minutes whose trajectories were followed separately: the
+    road fills at the start of a window and empties at its end. `trim` frames are cut at both ends of the
+    record and masked on both sides of every join inside it. Flow and speed are read from the files beside
+    the density when they exist.
 
     Args:
-        path: `..._Density_Data.txt`, rows along the road in the direction of travel, blank or comma separated.
+        path: `..._Density_Data.txt`, rows along the road in the direction of travel, blank or comma
+            separated.
         lanes: lanes that the density counts.
         coarsen: rows averaged into a cell.
         trim: frames cut or masked at the ends of a window.
@@ -147,9 +148,10 @@ def read_netcdf(
     """A density field from a NetCDF file (3 or 4) with a two-dimensional variable over time and position.
 
     Args:
-        path: the file; the variable and both coordinates have an attribute `units`; optional attributes `lanes`,
-            `source`, `licence`, `citation` of the file and `normalisation`, `saturation` of the variable are kept, and so
-            are variables `mask` (True = not measured), `flow` and `speed` with the same dims.
+        path: the file; the variable and both coordinates have an attribute `units`; optional attributes
+            `lanes`, `source`, `licence`, `citation` of the file and `normalisation`, `saturation` of the
+            variable are kept, and so are variables `mask` (True = not measured), `flow` and `speed` with
+            the same dims.
         variable: name of the density; default `density`, else the only two-dimensional variable.
         units: units that replace or complete those of the file, by `density`, `time`, `x`.
         **options: passed to `density_field`; they go before what the file says.
@@ -175,7 +177,8 @@ def read_netcdf(
         variable = "density" if "density" in flat else flat[0] if len(flat) == 1 else ""
     if variable not in flat:
         raise ValueError(
-            f"{path}: {variable or 'density'}: no such two-dimensional variable; the file has {', '.join(flat) or 'none'};"
+            f"{path}: {variable or 'density'}: no such two-dimensional variable; the file has"
+            f" {', '.join(flat) or 'none'};"
             " name it in the configuration (variable)"
         )
     density = data[variable]
@@ -194,6 +197,11 @@ def read_netcdf(
         **(units or {}),
     }
     same = {key: data[key].transpose(*density.dims) for key in ("mask", "flow", "speed") if key in flat}
+    others: dict[str, Any] = {
+        key: (values.values, str(values.attrs.get("units", "")))
+        for key, values in same.items()
+        if key != "mask"
+    }
     stated = {key: data.attrs[key] for key in ("lanes", "source", "licence", "citation") if key in data.attrs}
     stated |= {
         key: float(density.attrs[key]) for key in ("normalisation", "saturation") if key in density.attrs
@@ -203,7 +211,7 @@ def read_netcdf(
         density_units=found_units["density"], time_units=found_units["time"], x_units=found_units["x"],
         name=str(path),
         **{**stated, **options},
-        **{key: (same[key].values, str(same[key].attrs.get("units", ""))) for key in ("flow", "speed") if key in same},
+        **others,
     )  # fmt: skip
     if "mask" in same:
         field["mask"].values |= same["mask"].values.astype(bool)
@@ -222,11 +230,12 @@ def write_netcdf(data: xr.Dataset, path: str | Path) -> Path:
 
 
 def read_csv(path: str | Path, *, units: dict[str, str] | None = None, **options: Any) -> xr.Dataset:
-    """A density field from a text table, comma, semicolon or tab separated; lines starting with `#` are skipped.
+    """A density field from a text table, comma, semicolon or tab separated; lines starting with `#` are
+    skipped.
 
-    Wide: the first cell names the units, `density [veh/km/lane] time [s] x [m]`; the rest of the first row holds the
-    positions, the first column the times. Long: a header such as `time [s], x [m], density [veh/km]` and one line
-    per time and position, in any order; further columns are ignored.
+    Wide: the first cell names the units, `density [veh/km/lane] time [s] x [m]`; the rest of the first row
+    holds the positions, the first column the times. Long: a header such as `time [s], x [m], density
+    [veh/km]` and one line per time and position, in any order; further columns are ignored.
 
     Args:
         path: the file; an empty value or `nan` is a missing density.
@@ -259,12 +268,14 @@ def read_csv(path: str | Path, *, units: dict[str, str] | None = None, **options
     aliases = {"t": "time", "position": "x", "distance": "x"}
     names = [aliases.get(name, name) for name in names]
     if {"time", "x", "density"} <= set(names):
-        header_units = {name: _bracket(cell) for name, cell in zip(names, header, strict=True)}
+        header_units: dict[str, str] = {
+            name: _bracket(cell) for name, cell in zip(names, header, strict=True)
+        }
         columns = [table[:, names.index(name)] for name in ("time", "x", "density")]
         time, x, density = _pivot(path, *columns)
     else:
         pairs = re.findall(r"([A-Za-z_]+)\s*[\[(]([^\])]*)[\])]", header[0])
-        header_units = {aliases.get(key.lower(), key.lower()): unit for key, unit in pairs}
+        header_units = {aliases.get(key.lower(), key.lower()): str(unit) for key, unit in pairs}
         x = np.array([_number(path, 1, cell) for cell in header[1:]])
         time, density = table[:, 0], table[:, 1:]
     found = {**header_units, **(units or {})}
@@ -286,13 +297,16 @@ def _number(path: Path, row: int, cell: str) -> float:
         return float(cell) if cell else float("nan")
     except ValueError:
         raise ValueError(
-            f"{path}: row {row}: {cell!r} is not a number; a wide table has positions in its first row and times in its"
+            f"{path}: row {row}: {cell!r} is not a number; a wide table has positions in its first row and"
+            " times in its"
             " first column, a long one the columns time, x, density"
         ) from None
 
 
 def _pivot(path: Path, time: np.ndarray, x: np.ndarray, density: np.ndarray):
-    """Long columns as (times, positions, density[time, x]); absent pairs become NaN, repeated ones are an error."""
+    """Long columns as (times, positions, density[time, x]); absent pairs become NaN, repeated ones are an
+    error.
+    """
     times, row = np.unique(time, return_inverse=True)
     places, column = np.unique(x, return_inverse=True)
     flat = row * places.size + column
@@ -300,7 +314,8 @@ def _pivot(path: Path, time: np.ndarray, x: np.ndarray, density: np.ndarray):
     if (counts > 1).any():
         twice = int(np.argmax(counts > 1))
         raise ValueError(
-            f"{path}: density: given twice at time {times[twice // places.size]:g}, x {places[twice % places.size]:g};"
+            f"{path}: density: given twice at time {times[twice // places.size]:g}, x"
+            f" {places[twice % places.size]:g};"
             " leave one value for each time and position"
         )
     grid = np.full(times.size * places.size, np.nan)

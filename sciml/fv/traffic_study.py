@@ -1,7 +1,9 @@
-"""Every model of a measured highway in one table: calibrated on one day, simulated on others, compared with baselines.
+"""Every model of a measured highway in one table: calibrated on one day, simulated on others, compared with
+baselines.
 
-`study` takes density fields and returns a `Study`: metrics by model and day, and one Dataset with the measured and all
-simulated densities, travel times, queue lengths and mean flows. Scores are those of `sciml.fv.traffic.scores`.
+`study` takes density fields and returns a `Study`: metrics by model and day, and one Dataset with the
+measured and all simulated densities, travel times, queue lengths and mean flows. Scores are those of
+`sciml.fv.traffic.scores`.
 """
 
 import dataclasses
@@ -72,7 +74,8 @@ def study(
     source: AbstractSource | None = None,
     progress: Callable[[str], None] = lambda message: None,
 ) -> Study:
-    """Calibrates every diagram with every scheme on one day and simulates the others from initial state and edges.
+    """Calibrates every diagram with every scheme on one day and simulates the others from initial state and
+    edges.
 
     Args:
         train: name and field of the day of calibration.
@@ -147,7 +150,7 @@ def study(
         },
     }
     for name, by_day in densities.items():
-        table = {key: scores(by_day[key], day) for key, day in all_days.items()}
+        table = {key: scores(jnp.asarray(by_day[key]), day) for key, day in all_days.items()}
         entry = {
             "mean": {measure: float(np.mean([table[key][measure] for key in days])) for measure in MEASURES},
             "train": table[train[0]],
@@ -273,4 +276,7 @@ def _dataset(fields, days, densities, observed) -> xr.Dataset:
                 attrs={"units": units},
             )
         parts.append(part.expand_dims(day=[key]))
-    return xr.concat(parts, "day", join="outer", combine_attrs="drop_conflicts", fill_value={"mask": 1})
+    whole = xr.concat(parts, "day", join="outer", combine_attrs="drop_conflicts", fill_value={"mask": 1})
+    return whole.map(
+        lambda values: values.astype("float32") if values.dtype == "float64" else values, keep_attrs=True
+    )

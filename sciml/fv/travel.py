@@ -1,4 +1,5 @@
-"""What a road user and a road operator read from a density field: travel times, queues, the speed of jam waves.
+"""What a road user and a road operator read from a density field: travel times, queues, the speed of jam
+waves.
 
 Fields are arrays of shape (frames, cells) on a uniform grid; speeds km/h, lengths km, times h.
 """
@@ -26,8 +27,8 @@ def experienced_travel_time(
 ) -> Float[np.ndarray, " frames"]:
     """Time along the road of a vehicle that enters at a frame and meets the speeds as they come [h].
 
-    The trajectory dx/dt = v(x, t) is exact for speeds constant within a cell and linear between frames. NaN when the
-    vehicle has not left by the end of the record.
+    The trajectory dx/dt = v(x, t) is exact for speeds constant within a cell and linear between frames. NaN
+    when the vehicle has not left by the end of the record.
 
     Args:
         speed: speed of the vehicles [km/h].
@@ -69,12 +70,13 @@ def jam_wave_speed(
     reach: float = 2.0,
     blocks: int = 8,
 ) -> tuple[float, float]:
-    """Speed at which stop-and-go waves and queue fronts travel upstream, and its standard error [km/h], negative.
+    """Speed at which stop-and-go waves and queue fronts travel upstream, and its standard error [km/h],
+    negative.
 
-    The density without its running mean over `period` is correlated with itself, C(ξ, τ) = ⟨k(x, t) k(x - ξ, t + τ)⟩;
-    the speed is where the mean of C along the line τ = ξ/w over all distances ξ ≤ `reach` is largest (a slant
-    stack). The standard error is a jackknife over blocks of time. NaN when the largest mean lies at an end of the
-    interval of speeds: then no such wave is seen.
+    The density without its running mean over `period` is correlated with itself, C(ξ, τ) = ⟨k(x, t) k(x -
+    ξ, t + τ)⟩; the speed is where the mean of C along the line τ = ξ/w over all distances ξ ≤ `reach` is
+    largest (a slant stack). The standard error is a jackknife over blocks of time. NaN when the largest
+    mean lies at an end of the interval of speeds: then no such wave is seen.
 
     Args:
         density: density, any unit.

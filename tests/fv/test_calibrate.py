@@ -1,5 +1,6 @@
 """Calibration: known parameters come back, errors are those of theory, the box is respected."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -28,8 +29,8 @@ def day_of(diagram: AbstractFundamentalDiagram, noise=0.0, seed=0):
     density[:, 0] = 12 + 8 * (times > 15) + 4 * np.sin(times / 4)
     density[:, -1] = np.where((times > 20) & (times < 80), 70 + 20 * np.sin(times / 5), 10)
     made = lambda values: density_field(  # noqa: E731
-        values, 10.0 * times, 100.0 * np.arange(cells), density_units="veh/km/lane", time_units="s", x_units="m",
-        name="made", find_copies=False,
+        values, 10.0 * times, 100.0 * np.arange(cells), density_units="veh/km/lane", time_units="s",
+        x_units="m", name="made", find_copies=False,
     )  # fmt: skip
     # As many steps per frame as the calibration takes for speeds up to 130 km/h.
     clean = simulate(made(density), diagram, steps_per_frame=4).values
@@ -43,7 +44,7 @@ def test_the_diagram_that_made_the_day_is_found(name):
     found = calibrate(name, day_of(diagram), SCHEMES["godunov"], samples=256)
     assert found.steps_per_frame == 4
     assert found.mse < 5e-5
-    k = np.linspace(5, 90, 50, dtype=np.float32)
+    k = jnp.linspace(5, 90, 50)
     error = np.abs(np.asarray(found.diagram.flux(k)) - np.asarray(diagram.flux(k)))
     assert error.max() < 0.05 * float(diagram.capacity)
     assert list(found.estimates) == list(FAMILIES[name].parameters)
@@ -57,9 +58,9 @@ def test_standard_errors_cover_the_truth():
     """White noise: about two thirds of the errors lie within one standard error, and n_eff is n."""
     diagram = FAMILIES["triangular"].build(130.0, *TRUE["triangular"])
     ratios = []
-    for seed in range(6):
+    for seed in range(4):
         found = calibrate(
-            "triangular", day_of(diagram, noise=4.0, seed=seed), SCHEMES["godunov"], samples=64, seed=seed
+            "triangular", day_of(diagram, noise=4.0, seed=seed), SCHEMES["godunov"], samples=128, seed=seed
         )
         assert found.effective > 0.4 * found.residuals
         ratios += [

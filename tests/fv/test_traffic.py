@@ -1,4 +1,6 @@
-"""A day simulated open loop: exact where the answer is known, in bounds, and the whole command on a user's files."""
+"""A day simulated open loop: exact where the answer is known, in bounds, and the whole command on a user's
+files.
+"""
 
 import json
 
@@ -37,7 +39,9 @@ def edges_only(left, right, cells=24, start=None):
 
 
 def made_day(seed=0, frames=150, cells=22, diagram=TRIANGLE, name="made"):
-    """A "measured" day: a road of three times as many cells and more steps, with noise-free averages of three cells."""
+    """A "measured" day: a road of three times as many cells and more steps, with noise-free averages of
+    three cells.
+    """
     rng = np.random.default_rng(seed)
     times = np.arange(frames)
     inflow = 15 + 5 * np.sin(2 * np.pi * times / 60 + seed)
@@ -83,7 +87,9 @@ def test_free_traffic_is_carried_through_at_cfl_one(x64):
 
 
 def test_ramp_adds_its_flow(x64):
-    """Free traffic of 10 veh/km/lane and a ramp of 450 veh/h/lane: 5 veh/km/lane more downstream at 90 km/h."""
+    """Free traffic of 10 veh/km/lane and a ramp of 450 veh/h/lane: 5 veh/km/lane more downstream at 90
+    km/h.
+    """
     ramp = OnRamp(1.25, [0.0, 10.0], [450.0, 450.0])
     density = np.full((60, 24), 10.0)
     found = simulate(field(density), TRIANGLE, source=ramp).values
@@ -275,7 +281,9 @@ def test_missing_day_is_reported_and_the_others_run(users_folder, capsys):
 
 @pytest.mark.data
 def test_triangular_godunov_on_i24(data_folder):
-    """v = 22 m/s, w = 6 m/s, kⱼ = 182 veh/km/lane, 4 steps per frame: figures of an independent implementation."""
+    """v = 22 m/s, w = 6 m/s, kⱼ = 182 veh/km/lane, 4 steps per frame: figures of an independent
+    implementation.
+    """
     from sciml.fv.traffic_io import read_i24
 
     known = {"11-22": 0.0189, "11-23": 0.0134, "11-28": 0.0215, "11-30": 0.0201}

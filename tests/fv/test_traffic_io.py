@@ -1,4 +1,6 @@
-"""Readers of measured density: what they read equals what was written, and every bad file gives one clear error."""
+"""Readers of measured density: what they read equals what was written, and every bad file gives one clear
+error.
+"""
 
 import io
 import struct
@@ -222,7 +224,10 @@ def test_netcdf_without_units_or_damaged(tmp_path):
         read_netcdf(tmp_path / "cut.nc")
 
 
-WIDE = "density [veh/km] time [min] x [km]{s}0{s}0.1{s}0.2{s}0.3\n0{s}10{s}20{s}30{s}40\n# note\n1{s}11{s}21{s}31{s}41\n2{s}12{s}22{s}32{s}42\n"
+WIDE = (
+    "density [veh/km] time [min] x [km]{s}0{s}0.1{s}0.2{s}0.3\n"
+    "0{s}10{s}20{s}30{s}40\n# note\n1{s}11{s}21{s}31{s}41\n2{s}12{s}22{s}32{s}42\n"
+)
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
@@ -333,7 +338,9 @@ def test_cell_ranges_include_both_ends():
 
 @pytest.mark.data
 def test_real_days_are_not_sheared(data_folder):
-    """Read as a plain array the rows of most days are sheared: the next frame then differs four times as much."""
+    """Read as a plain array the rows of most days are sheared: the next frame then differs four times as
+    much.
+    """
     path = data_folder / "traffic/i24/11-29-2022_post_TX.pt"
     density = read_tensor(path)
     assert density.shape == (1300, 90)
