@@ -71,7 +71,7 @@ def _trapezoidal(limit, speed, wave, jam, first, second):
 
 # The kinks of the trapezium lie on both sides of the triangle with the same ends, at these fractions of them.
 FAMILIES: dict[str, Family] = {
-    "greenshields": Family(("free_flow_speed", "jam_density"), lambda limit, v, k: Greenshields(v, k)),
+    "greenshields": Family(("free_flow_speed", "jam_density"), lambda limit, v, k: Greenshields(v, k)),  # pyright: ignore
     "triangular": Family(
         ("free_flow_speed", "congestion_speed", "jam_density"), lambda limit, v, w, k: Triangular(v, w, k)
     ),
@@ -84,7 +84,8 @@ FAMILIES: dict[str, Family] = {
     ),
     # The speed of Greenberg's diagram has no bound on an empty road: it is frozen at the speed limit.
     "greenberg": Family(
-        ("critical_speed", "jam_density"), lambda limit, c, k: Greenberg(c, k, jnp.exp(-limit / c))
+        ("critical_speed", "jam_density"),
+        lambda limit, c, k: Greenberg(c, k, jnp.exp(-limit / c)),  # pyright: ignore
     ),
     "underwood": Family(("free_flow_speed", "critical_density"), lambda limit, v, k: Underwood(v, k, 2 * k)),
 }

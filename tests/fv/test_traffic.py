@@ -1,3 +1,4 @@
+# pyright: reportCallIssue=false, reportArgumentType=false
 """A day simulated open loop: exact where the answer is known, in bounds, and the whole command on a user's
 files.
 """
