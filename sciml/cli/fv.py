@@ -232,9 +232,8 @@ def _curves(config: Protocol, results: dict[str, dict[str, SchemeResult]]) -> An
     curve = np.array([[results[law][s].curve for s in schemes] for law in laws])
     error = np.array([[results[law][s].mse for s in schemes] for law in laws])
     absolute = np.array([[results[law][s].l1 for s in schemes] for law in laws])
-    keep = slice(None, None, max(1, config.steps // 100))
-    example = np.array([[results[law][s].example[keep] for s in schemes] for law in laws], np.float32)
-    exact = np.array([exact_example(law, config)[keep] for law in laws], np.float32)
+    example = np.array([[results[law][s].example for s in schemes] for law in laws], np.float32)
+    exact = np.array([exact_example(law, config) for law in laws], np.float32)
     return xr.Dataset(
         {
             "mse_over_time": (("law", "scheme", "step"), curve, {"units": "1"}),
@@ -247,7 +246,7 @@ def _curves(config: Protocol, results: dict[str, dict[str, SchemeResult]]) -> An
             "law": laws,
             "scheme": schemes,
             "step": np.arange(1, config.steps + 1),
-            "time": ("time", config.times[keep], {"units": "1"}),
+            "time": ("time", config.times[:: config.stride], {"units": "1"}),
             "x": ("x", config.inner_grid.centres, {"units": "1"}),
         },
         {"config": dump_toml(config)},
@@ -293,14 +292,17 @@ def _evaluation_report(config: Protocol, metrics: Any, results: Any, run: Any) -
             title=f"{law}: error over time",
         )
         over_time.axes[0].set_yscale("log")
-        keep = slice(None, None, max(1, config.steps // 100))
-        exact = exact_example(law, config)[keep]
+        exact = exact_example(law, config)
         panels: dict[str, np.ndarray] = {"exact": exact}
         for key in dict.fromkeys([key for key in ("godunov",) if key in found] + [best]):
-            panels[key] = found[key].example[keep]
+            panels[key] = found[key].example
         difference = {f"{best} - exact": panels[best] - exact}
         diagram = plot.space_time_panels(
-            panels, config.inner_grid.centres, config.times[keep], label="u", difference=difference
+            panels,
+            config.inner_grid.centres,
+            config.times[:: config.stride],
+            label="u",
+            difference=difference,
         )
         costs = {key: (1e9 / row["cell_updates_per_s"], row["l1"]) for key, row in summary.items()}
         front = plot.pareto(costs, cost_label="ns per cell and step", error_label="L1 error", title=law)

@@ -80,6 +80,11 @@ class Protocol:
         """Times of all steps, the first one included."""
         return self.dt * np.arange(self.steps + 1)
 
+    @property
+    def stride(self) -> int:
+        """Steps between the saved times of the example that results keep, about 100 in all."""
+        return max(1, self.steps // 100)
+
     def initial(self, law: str) -> PiecewiseConstant:
         """The random states; those of Burgers mirror the traffic states, u = 1 - 2k."""
         lower, upper = (1.0, -1.0) if law == "burgers" else (0.0, 1.0)
@@ -106,7 +111,7 @@ class SchemeResult:
     bound_violation: Float[np.ndarray, " states"]
     failed: np.ndarray
     curve: Float[np.ndarray, " steps"]
-    example: Float[np.ndarray, "steps+1 cells"]
+    example: Float[np.ndarray, "times cells"]
     substepped: int
     cell_updates_per_s: float
     compile_seconds: float
@@ -161,13 +166,13 @@ def _one_state(law, entry: SchemeEntry, protocol: Protocol, substeps: int, save:
             "bound_violation": jnp.maximum(outside, 0),
             "failed": solution.result != Result.SUCCESS,
             "curve": jnp.mean(error**2, axis=1),
-        }, solution.states
+        }, solution.states[:: protocol.stride]
 
     return run
 
 
 def _substeps(law: AbstractLaw, entry: SchemeEntry, protocol: Protocol, values: np.ndarray) -> np.ndarray:
-    """Parts into which Δt is divided for every state: 1, or one common power of two for the fast ones."""
+    """Parts into which Δt is divided for every state: 1, or a power of two for the fast ones."""
     from sciml.fv.boundary import Outflow
 
     limit = entry.build(law, protocol.inner_grid, Outflow()).cfl_limit
@@ -175,8 +180,8 @@ def _substeps(law: AbstractLaw, entry: SchemeEntry, protocol: Protocol, values: 
     number = speed * protocol.dt / protocol.grid.dx
     # Schemes that overshoot a little need some room below their limit.
     room = limit if entry.order == 1 else 0.9 * limit
-    need = np.where(number <= limit * (1 + 1e-9), 1, np.ceil(number / room))
-    return np.where(need > 1, 2 ** int(np.ceil(np.log2(max(need.max(), 1)))), 1).astype(int)
+    need = np.where(number <= limit * (1 + 1e-9), 1, number / room)
+    return 2 ** np.ceil(np.log2(need)).astype(int)
 
 
 def evaluate_law(
@@ -205,50 +210,46 @@ def evaluate_law(
     chunk = min(chunk, -(-count // len(jax.local_devices())) * len(jax.local_devices()))
     schemes = tuple(dict.fromkeys((*protocol.schemes, "godunov")))
     parts: dict[str, list] = {scheme: [] for scheme in schemes}
-    compiled: dict[tuple[str, int, bool], Callable] = {}
+    compiled: dict[tuple[str, int], Callable] = {}
     seconds: dict[str, list[float]] = {scheme: [0.0, 0.0] for scheme in schemes}
     examples: dict[str, np.ndarray] = {}
     substeps = {s: _substeps(exact_law, SCHEMES[s], protocol, values) for s in schemes}
-    # Fast and slow states are taken in turn, so that every chunk holds states of one kind for every scheme.
-    kinds = np.unique(np.stack([substeps[s] for s in schemes]), axis=1, return_inverse=True)[1].reshape(-1)
-    done = 0
-    for kind in np.unique(kinds):
-        members = np.flatnonzero(kinds == kind)
-        for start in range(0, len(members), chunk):
-            index = members[start : start + chunk]
-            filled = np.resize(index, chunk)  # one shape for all chunks; the surplus is dropped again
-            truth = lax_hopf_cell_averages(
-                exact_law, breakpoints, values[filled], protocol.grid.faces, protocol.times
-            )
-            # Round-off of the exact averages must not leave the admissible interval.
-            low, high = values[filled].min(axis=1), values[filled].max(axis=1)
-            truth = jnp.asarray(np.clip(truth, low[:, None, None], high[:, None, None]), dtype)
-            for scheme in schemes:
-                parts_of = int(substeps[scheme][index[0]])
-                key = (scheme, parts_of, True)
+    # From the slowest state to the fastest, so that the states of a chunk mostly need the same steps.
+    speeds = exact_law.max_wave_speed(jnp.asarray(values.min(axis=1)), jnp.asarray(values.max(axis=1)))
+    order = np.argsort(np.asarray(speeds), kind="stable")
+    for start in range(0, count, chunk):
+        index = order[start : start + chunk]
+        filled = np.resize(index, chunk)  # one shape for all chunks; the surplus is dropped again
+        truth = lax_hopf_cell_averages(
+            exact_law, breakpoints, values[filled], protocol.grid.faces, protocol.times
+        )
+        # Round-off of the exact averages must not leave the admissible interval.
+        low, high = values[filled].min(axis=1), values[filled].max(axis=1)
+        truth = jnp.asarray(np.clip(truth, low[:, None, None], high[:, None, None]), dtype)
+        for scheme in schemes:
+            for division in np.unique(substeps[scheme][index]):
+                key = (scheme, int(division))
                 if key not in compiled:
-                    step = _one_state(law, SCHEMES[scheme], protocol, parts_of, True)
+                    step = _one_state(law, SCHEMES[scheme], protocol, int(division), True)
                     compiled[key] = _compile(step, truth, seconds[scheme])
                 result, states = compiled[key](truth)
-                result = {k: np.asarray(v)[: len(index)] for k, v in result.items()}
-                parts[scheme].append((index, result))
-                if 0 in index:
+                rows = np.flatnonzero(substeps[scheme][index] == division)
+                parts[scheme].append((index[rows], {k: np.asarray(v)[rows] for k, v in result.items()}))
+                if 0 in index[rows]:
                     examples[scheme] = np.asarray(states[int(np.flatnonzero(index == 0)[0])])
-                del states
-                if progress is not None:
-                    progress(scheme, done + len(index), count)
-                if clock and not seconds[scheme][1] and parts_of == 1:
-                    step = _one_state(law, SCHEMES[scheme], protocol, 1, False)
-                    fast = _compile(step, truth, [0.0])
-                    begun = time.perf_counter()
-                    fast(truth).block_until_ready()
-                    seconds[scheme][1] = time.perf_counter() - begun
-            done += len(index)
+            if progress is not None:
+                progress(scheme, min(start + chunk, count), count)
+            if clock and not seconds[scheme][1] and substeps[scheme][index[0]] == 1:
+                step = _one_state(law, SCHEMES[scheme], protocol, 1, False)
+                fast = _compile(step, truth, [0.0])
+                begun = time.perf_counter()
+                fast(truth).block_until_ready()
+                seconds[scheme][1] = time.perf_counter() - begun
     work = chunk * protocol.steps * protocol.inner_grid.cells
     results = {}
     for scheme in schemes:
-        order = np.argsort(np.concatenate([index for index, _ in parts[scheme]]))
-        merged = {k: np.concatenate([r[k] for _, r in parts[scheme]])[order] for k in parts[scheme][0][1]}
+        back = np.argsort(np.concatenate([index for index, _ in parts[scheme]]))
+        merged = {k: np.concatenate([r[k] for _, r in parts[scheme]])[back] for k in parts[scheme][0][1]}
         curve = merged.pop("curve").mean(axis=0)
         results[scheme] = SchemeResult(
             **merged,
@@ -268,9 +269,10 @@ def _compile(function: Callable, truth: Array, seconds: list[float]) -> Callable
     return made
 
 
-def exact_example(name: str, protocol: Protocol) -> Float[np.ndarray, "steps+1 cells"]:
-    """Exact averages of the first state on the scored cells."""
+def exact_example(name: str, protocol: Protocol) -> Float[np.ndarray, "times cells"]:
+    """Exact averages of the first state on the scored cells, at every `protocol.stride`-th time."""
     data = protocol.initial(name)
     law = lookup("law", evaluation_laws(), name)
     faces = protocol.inner_grid.faces
-    return lax_hopf_cell_averages(law, data.breakpoints, data.values[0], faces, protocol.times)
+    times = protocol.times[:: protocol.stride]
+    return lax_hopf_cell_averages(law, data.breakpoints, data.values[0], faces, times)
