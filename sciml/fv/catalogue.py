@@ -35,8 +35,9 @@ T = TypeVar("T")
 class SchemeEntry:
     """One named scheme.
 
-    `order` is the formal order on smooth solutions; `tvd` tells whether the total variation
-    never grows and whether states stay within the range of the data at CFL numbers up to `tvd_cfl`.
+    `order` is the formal order on smooth solutions away from extrema, `order_at_extrema` the order in L1 on
+    grids of 50 to 400 cells when there are some; `tvd` tells whether the total variation never grows and
+    whether states stay within the range of the data at CFL numbers up to `tvd_cfl`.
     """
 
     doc: str
@@ -46,6 +47,11 @@ class SchemeEntry:
     tvd: bool
     tvd_cfl: float = 1.0
     degree: int = 0
+    extrema: int | None = None
+
+    @property
+    def order_at_extrema(self) -> int:
+        return self.order if self.extrema is None else self.extrema
 
     def build(
         self,
@@ -57,8 +63,10 @@ class SchemeEntry:
         """The scheme for a law on a grid."""
         if self.flux is not None:
             return FiniteVolume(law, grid, boundary, numerical_flux=self.flux(), source=source)
-        # Quadratic polynomials with the bounds alone can settle on wrong solutions; linear ones need no more.
-        limiter, degree = ("moment", 2) if self.degree == 2 else ("bounds", 1)
+        # With the bounds alone, quadratic polynomials can settle on wrong solutions, and linear ones do so
+        # where the flux is neither concave nor convex.
+        degree = 2 if self.degree == 2 else 1
+        limiter = "moment" if degree == 2 or law.curvature == "neither" else "bounds"
         return DiscontinuousGalerkin(law, grid, boundary, degree=degree, limiter=limiter, source=source)
 
 
@@ -102,13 +110,13 @@ SCHEMES: dict[str, SchemeEntry] = {
     ),
     "eno2": SchemeEntry("smoothest of two stencils", _rec(lambda: ENO(2)), SSPRK2(), 2, False),
     "eno3": SchemeEntry("smoothest of three stencils", _rec(lambda: ENO(3)), SSPRK3(), 3, False),
-    "weno3": SchemeEntry("two stencils mixed by smoothness", _rec(WENO3), SSPRK3(), 3, False),
+    "weno3": SchemeEntry("two stencils mixed by smoothness", _rec(WENO3), SSPRK3(), 3, False, extrema=2),
     "weno5-js": SchemeEntry(
-        "three stencils, Jiang-Shu weights", _rec(lambda: WENO5("js")), SSPRK3(), 5, False
+        "three stencils, Jiang-Shu weights", _rec(lambda: WENO5("js")), SSPRK3(), 5, False, extrema=4
     ),
     "weno5-z": SchemeEntry("three stencils, Z weights", _rec(lambda: WENO5("z")), SSPRK3(), 5, False),
     "ultrabee": SchemeEntry(
-        "limited downwind: sharp jumps, staircases in fans", Ultrabee, ForwardEuler(), 1, False
+        "limited downwind: sharp jumps, staircases on slopes that steepen", Ultrabee, ForwardEuler(), 1, False
     ),
     "subcell": SchemeEntry(
         "two pieces per cell, exact Lax-Hopf evolution", SubCell, ForwardEuler(), 1, False

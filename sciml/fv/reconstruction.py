@@ -112,11 +112,13 @@ def _factors(smoothness, tau=None):
     single = smoothness[0].dtype == jnp.float32
     inverse = 1 / (sum(smoothness) + (1e-18 if single else 1e-100))
     floor = 1e-6 if single else 1e-14
-    squares = [(s * inverse + floor) ** 2 for s in smoothness]
+    # Derivatives divide by the square of products of these; the scale keeps that within the range of float32.
+    scale = 1e4 if single else 1.0
+    squares = [(scale * (s * inverse) + scale * floor) ** 2 for s in smoothness]
     others = [math.prod(squares[:k] + squares[k + 1 :]) for k in range(len(squares))]
     if tau is None:
         return others
-    excess = (tau * inverse) ** 2
+    excess = (scale * (tau * inverse)) ** 2
     return [o * (s + excess) for o, s in zip(others, squares, strict=True)]
 
 

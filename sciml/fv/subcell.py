@@ -57,12 +57,13 @@ class SubCell(AbstractCellwiseFlux):
 
     def cell(self, law, averages, dt_dx):
         before, middle, after = averages
-        lower, upper = law.lower, law.upper
-        if (
-            law.curvature == "linear"
-        ):  # its states may be unbounded, but only those of the cell itself can win
-            lower = jnp.minimum(jnp.minimum(before, middle), after)
-            upper = jnp.maximum(jnp.maximum(before, middle), after)
+        lower = jnp.minimum(jnp.minimum(before, middle), after)
+        upper = jnp.maximum(jnp.maximum(before, middle), after)
+        if law.curvature != "linear":
+            # All admissible states, and those that round-off moved outside: below the infimum taken over
+            # admissible states alone, a state of -1e-18 would be amplified in every step. A linear law needs
+            # its own states only.
+            lower, upper = jnp.minimum(lower, law.lower), jnp.maximum(upper, law.upper)
         pick = jnp.maximum if law.curvature == "convex" else jnp.minimum
         pieces = self._pieces(law, before, middle, after)
         candidates = [

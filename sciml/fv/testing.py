@@ -79,7 +79,8 @@ def assert_consistent(
     """
     u = jnp.linspace(*_interval(law), samples, dtype=_dtype())
     windows = jnp.broadcast_to(u[:, None], (samples, flux.stencil))
-    got = np.asarray(jax.vmap(flux, in_axes=(None, 0, None))(law, windows, _dt_dx(law, cfl)))
+    every = jax.jit(jax.vmap(flux, in_axes=(None, 0, None)))
+    got = np.asarray(every(law, windows, _dt_dx(law, cfl)))
     want = np.asarray(law.flux(u))
     tolerance = _round_off(u.dtype, 1e-12, 1e-5) if tolerance is None else tolerance
     scale = max(float(np.abs(want).max()), 1e-30)
