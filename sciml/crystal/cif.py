@@ -84,13 +84,13 @@ def _column(block: dict[str, Any], tag: str) -> list[Any] | None:
 
 def element_of(text: str) -> str:
     """Element of a type symbol or label: ``Na1+``, ``NA``, ``O12``, ``Fe_a``; `ValueError` for no element."""
-    match = re.match(r"([A-Za-z])([a-z]?)(?![a-z])", text.strip())
-    if match is None:
+    text = text.strip()
+    match = re.match(r"([A-Za-z][a-z]?)(?![a-z])", text)
+    if re.fullmatch(r"[A-Z]{2}(\d*[+-])?", text) and text[:2].capitalize() in SYMBOLS:
+        return text[:2].capitalize()
+    if match is None or match[0].capitalize() not in (*SYMBOLS[1:], "D", "T"):
         raise ValueError(f"unknown element symbol {text!r}")
-    for symbol in (match[0].capitalize(), text.strip()[:2].capitalize()):
-        if symbol in SYMBOLS[1:] or symbol in ("D", "T"):
-            return symbol
-    raise ValueError(f"unknown element symbol {text!r}")
+    return match[0].capitalize()
 
 
 def _sites(block: dict[str, Any], name: str) -> tuple[np.ndarray, np.ndarray, list[str]]:

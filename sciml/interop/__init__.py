@@ -1,0 +1,1 @@
+"""Other frameworks: `sciml.interop.flax` joins Flax (Linen and NNX) with Equinox modules."""
