@@ -61,7 +61,7 @@ def test_detected_crystals_are_exact(number, backend):
     assert np.abs(values - values[found.orbit]).max() < 1e-12
 
 
-@pytest.mark.parametrize("number", NUMBERS[::3])
+@pytest.mark.parametrize("number", [1, 15, 43, 146, 155])
 def test_seven_descriptions_are_one_crystal(number):
     check = check_descriptions(cell_of(number))
     assert check.ways == ("as given", *WAYS) and set(check.numbers) == {number}
