@@ -146,6 +146,24 @@ def design(bases, fields, where, cutoff, terms=12):
     return jax.vmap(one)(bases, fields, where)
 
 
+def fit_linear(train, validation, cutoff: float) -> np.ndarray:
+    """Weights of the linear model; the ridge that stabilises them is chosen on crystals of its own."""
+    columns, root = (
+        np.asarray(design(*train[:3], cutoff), float),
+        np.sqrt(np.asarray(train[3], float))[..., None],
+    )
+    matrix = (columns * root).reshape(-1, columns.shape[-1])
+    target = (np.asarray(train[4])[..., None] * root).reshape(-1)
+    gram, scale = matrix.T @ matrix, np.trace(matrix.T @ matrix) / columns.shape[-1]
+    test = np.asarray(design(*validation[:3], cutoff), float)
+
+    def error(ridge: float) -> tuple[float, np.ndarray]:
+        weights = np.linalg.solve(gram + ridge * scale * np.eye(len(gram)), matrix.T @ target)
+        return float(relative_error(jnp.asarray(test @ weights), *validation[3:]).mean()), weights
+
+    return min((error(10.0**power) for power in range(-9, 1)), key=lambda pair: pair[0])[1]
+
+
 @eqx.filter_jit
 def waves_of(bases, where):
     return jax.vmap(lambda basis, points: jax.vmap(basis)(points))(bases, where)
@@ -171,11 +189,7 @@ def main(argv: list[str]) -> int:
             "trained groups, new crystals": make_set(config.train, 2, config, config.seed + 1),
             "unseen groups": make_set(config.unseen, 4, config, config.seed + 2),
         }
-        columns = np.asarray(design(train[0], train[1], train[2], config.cutoff), float)
-        root = np.sqrt(np.asarray(train[3]))[..., None]
-        flat = (columns * root).reshape(-1, columns.shape[-1])
-        linear = np.linalg.lstsq(flat, (np.asarray(train[4])[..., None] * root).reshape(-1), rcond=1e-8)[0]
-
+        linear = fit_linear(train, make_set(config.train, 2, config, config.seed + 3), config.cutoff)
         network = SpaceGroupFourierNetwork(
             2, 1, config.cutoff, config.width, config.depth, key=jax.random.key(config.seed)
         )

@@ -380,6 +380,7 @@ def _identify(rotations: np.ndarray, translations: np.ndarray) -> int:
     return found.number
 
 
+@cache
 def _primitive_inverse(letter: str) -> np.ndarray:
     return np.rint(np.linalg.inv(np.array(_PRIMITIVE_SIXTHS[letter]).T / 6)).astype(int)
 
@@ -400,20 +401,26 @@ def _primitive(group: SpaceGroup) -> SpaceGroup:
 class FoundSymmetry:
     """What a symmetry search returns: the setting, and the map x_setting = T x + o from the given cell.
 
-    `representative` (N,) holds, for every atom, the first atom that a translation of the primitive lattice
-    maps it to; `orbits` (N,) are the library's labels of crystallographic orbits.
+    `primitive_labels` (N,) are equal for atoms that a translation of the primitive lattice maps onto each
+    other; `orbits` (N,) are the library's labels of crystallographic orbits.
     """
 
     hall_number: int
     transformation: np.ndarray
     origin: np.ndarray
-    representative: np.ndarray
+    primitive_labels: np.ndarray
     orbits: np.ndarray
 
     @property
     def number(self) -> int:
         """Space-group type 1..230."""
         return _entry(self.hall_number).number
+
+    @property
+    def representative(self) -> np.ndarray:
+        """For every atom the first one that a translation of the primitive lattice maps it to, (N,)."""
+        _, first, inverse = np.unique(self.primitive_labels, return_index=True, return_inverse=True)
+        return first[inverse]
 
 
 class SymmetryNotFoundError(ValueError):
@@ -462,7 +469,7 @@ def find_symmetry(
             found.hall_number,
             found.transformation_matrix,
             found.origin_shift,
-            _first_of(found.mapping_to_primitive),
+            found.mapping_to_primitive,
             found.crystallographic_orbits,
         )
     if backend == "moyopy":
@@ -481,15 +488,10 @@ def find_symmetry(
             found.hall_number,
             inverse,
             origin,
-            _first_of(np.array(found.mapping_std_prim)),
+            np.array(found.mapping_std_prim),
             np.array(found.orbits),
         )
     raise ValueError(f"unknown symmetry backend {backend!r}; choose 'spglib' or 'moyopy'")
-
-
-def _first_of(labels: np.ndarray) -> np.ndarray:
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    return first[inverse]
 
 
 @contextlib.contextmanager
