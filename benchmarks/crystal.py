@@ -107,9 +107,8 @@ def bases(number: int, points: int, repeats: int) -> None:
 
     exists = np.asarray(basis.exists)
     assert np.abs((dense(x[0]) - basis(x[0])) * exists).max() < 1e-4, "the two symmetric encodings differ"
-    print(
-        f"{group.symbol} ({number}): {len(miller)} modes, {table.functions} functions, {points} points; ms CPU"
-    )
+    sizes = f"{len(miller)} modes, {table.functions} functions, {points} points"
+    print(f"{group.symbol} ({number}): {sizes}; milliseconds of CPU")
     for label, function in (("symmetric", basis), ("dense M_G", dense), ("plain Fourier", plain)):
         value = timed(_values, function, x, repeats=repeats)
         gradient = timed(_gradients, function, x, repeats=repeats)

@@ -149,13 +149,13 @@ def design(bases, fields, where, cutoff, terms=12):
 def fit_linear(train, validation, cutoff: float) -> np.ndarray:
     """Weights of the linear model; the ridge that stabilises them is chosen on crystals of its own."""
     columns, root = (
-        np.asarray(design(*train[:3], cutoff), float),
+        np.asarray(design(train[0], train[1], train[2], cutoff), float),
         np.sqrt(np.asarray(train[3], float))[..., None],
     )
     matrix = (columns * root).reshape(-1, columns.shape[-1])
     target = (np.asarray(train[4])[..., None] * root).reshape(-1)
     gram, scale = matrix.T @ matrix, np.trace(matrix.T @ matrix) / columns.shape[-1]
-    test = np.asarray(design(*validation[:3], cutoff), float)
+    test = np.asarray(design(validation[0], validation[1], validation[2], cutoff), float)
 
     def error(ridge: float) -> tuple[float, np.ndarray]:
         weights = np.linalg.solve(gram + ridge * scale * np.eye(len(gram)), matrix.T @ target)
