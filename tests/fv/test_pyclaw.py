@@ -1,5 +1,5 @@
 # pyright: reportCallIssue=false, reportArgumentType=false, reportMissingImports=false
-"""The same numbers as PyClaw, classic and SharpClaw, on one Burgers and one traffic problem (pip install clawpack)."""
+"""The same numbers as PyClaw, classic and SharpClaw, on one Burgers and one traffic problem."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,5 +1,5 @@
 # pyright: reportCallIssue=false, reportArgumentType=false
-"""Sub-cell reconstruction: exact where it should be, stable at the ends of the interval, right derivatives."""
+"""Sub-cell reconstruction: exact where it should be, stable at the ends of the interval."""
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,6 @@ def advance(law, u0, dt, steps):
         (Underwood(), 0.1, 0.9),
         (Triangular(), 0.1, 0.8),
         (Triangular(), 0.4, 0.1),
-        (Triangular(), 1.0, 0.0),
         (LinearAdvection(0.7), 0.3, 0.6),
         (LinearAdvection(-0.7), 0.3, 0.6),
     ],
