@@ -6,8 +6,8 @@ minima, shocks hop over cells), so the search is by samples: evenly over the box
 then by evolution with an adapted covariance matrix (CMA-ES) from the best of them.
 
 Standard errors and correlations are those of the distribution ∝ exp(-n_eff E(p) / (2 E_min)) on the box,
-the normal likelihood of n_eff independent residuals, by importance sampling. Where E is quadratic this is
-the textbook covariance 2 E_min/n_eff (∂²E)⁻¹; unlike that it feels kinks, skewness and the bounds.
+the normal likelihood of n_eff independent residuals, sampled by an ensemble of walkers. Where E is quadratic
+this is the textbook covariance 2 E_min/n_eff (∂²E)⁻¹; unlike that it feels kinks, skewness and the bounds.
 Residuals of neighbouring cells and frames are far from independent: n_eff = n / (τ_t τ_x), where τ = 1 + 2
 Σ ρ_k is their integrated autocorrelation along time and along the road. The errors say how sharply this day
 determines the parameters of this model in this scheme, not how parameters differ from day to day.
@@ -184,7 +184,7 @@ def calibrate(
     error = np.asarray(compare(jnp.asarray(best))[0], np.float64)
     n = int(scored.sum())
     effective = n / np.prod([autocorrelation_time(error, scored, axis) for axis in (0, 1)])
-    draws, weights, temperature = _likelihood(evaluate, rng, unit, values, float(effective), samples)
+    draws = _likelihood(evaluate, rng, unit, values, float(effective), samples)
     draws = lower + (upper - lower) * draws
 
     diagram = jax.vmap(lambda p: family.build(limit, *p))(jnp.asarray(draws))
@@ -200,18 +200,18 @@ def calibrate(
         estimates={
             key: Estimate(
                 float(best[i]),
-                _deviation(draws[:, i], weights, temperature),
+                float(np.std(draws[:, i])),
                 BOUNDS[key][0],
                 bool(at_bound[i]),
             )
             for i, key in enumerate(family.parameters)
         },
         derived={
-            key: Estimate(float(getattr(made, key)), _deviation(values, weights, temperature), units)
+            key: Estimate(float(getattr(made, key)), float(np.std(values)), units)
             for (key, values), units in zip(derived.items(), ("veh/h/lane", "veh/km/lane"), strict=True)
             if key not in family.parameters
         },
-        correlation=_correlation(draws, weights),
+        correlation=np.corrcoef(draws.T),
         mse=float(values[0]),
         residuals=n,
         effective=float(effective),
@@ -289,73 +289,50 @@ def _spread(count: int, dimension: int) -> np.ndarray:
 
 
 def _normal(rng, mean: np.ndarray, covariance: np.ndarray, count: int) -> np.ndarray:
-    """Normal samples inside the unit cube; points outside are drawn again, at last moved to its face."""
+    """Normal samples inside the unit cube; those outside are drawn again or pulled towards the mean."""
     root = np.linalg.cholesky(covariance + 1e-12 * np.eye(mean.size))
     points = mean + rng.standard_normal((count, mean.size)) @ root.T
     for _ in range(20):
         outside = ((points < 0) | (points > 1)).any(axis=1)
         points[outside] = mean + rng.standard_normal((int(outside.sum()), mean.size)) @ root.T
-    return np.clip(points, 0, 1)
+    offset = points - mean
+    with np.errstate(divide="ignore", invalid="ignore"):
+        room = np.where(offset > 0, (1 - mean) / offset, np.where(offset < 0, -mean / offset, np.inf))
+    return np.clip(mean + np.minimum(room.min(axis=1, keepdims=True), 1) * offset, 0, 1)
 
 
-def _likelihood(
-    evaluate, rng, points, values, effective: float, samples: int
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Weighted samples of exp(-n_eff E/(2 T E_min)) on the unit cube, and the temperature T, 1 when all
-    went well.
+def _likelihood(evaluate, rng, points, values, effective: float, samples: int, steps: int = 36) -> np.ndarray:
+    """Samples of exp(-n_eff E/(2 E_min)) on the unit cube by an ensemble of walkers, (draws, parameters).
 
-    Importance sampling from normal distributions; T is the lowest temperature at which enough samples carry
-    weight, and falls to 1 as the proposals learn the width.
+    The affine-invariant stretch move: every walker of one half proposes a point on the line through a
+    walker of the other half. Narrow, curved and bounded distributions need no tuning. The first third of
+    the steps is dropped.
+
+    Reference: J. Goodman, J. Weare, Commun. Appl. Math. Comput. Sci. 5, 65 (2010).
     """
-    dimension, lowest = points.shape[1], max(float(values[0]), 1e-30)
-    keep = np.isfinite(values)
-    points, found, proposal = points[keep], values[keep], np.zeros(int(keep.sum()))
-    rounds = 6
-    for number in range(rounds):
-        weights, temperature = _weights(-0.5 * effective * (found / lowest - 1), proposal, 10.0 * dimension)
-        if number == rounds - 1 or (number > 1 and temperature == 1):
-            break
-        mean = weights @ points
-        covariance = 1.5 * (points - mean).T @ (weights[:, None] * (points - mean)) + 1e-14 * np.eye(
-            dimension
-        )
-        points = _normal(rng, mean, covariance, samples)
-        offset = points - mean
-        proposal = -0.5 * np.einsum("ij,jk,ik->i", offset, np.linalg.inv(covariance), offset)
-        found = evaluate(points)
-    return points, weights, temperature
-
-
-def _weights(log_density: np.ndarray, log_proposal: np.ndarray, least: float) -> tuple[np.ndarray, float]:
-    """Normalised importance weights at the lowest temperature ≥ 1 with an effective sample size of
-    `least`.
-    """
-
-    def at(temperature: float) -> np.ndarray:
-        logs = log_density / temperature - log_proposal
-        weights = np.exp(logs - logs.max())
-        return weights / weights.sum()
-
-    low, high = 1.0, 1.0
-    while 1 / np.sum(at(high) ** 2) < least and high < 1e12:
-        low, high = high, 4 * high
-    for _ in range(20 if high > 1 else 0):
-        middle = np.sqrt(low * high)
-        low, high = (middle, high) if 1 / np.sum(at(middle) ** 2) < least else (low, middle)
-    return at(high), high
-
-
-def _deviation(values: np.ndarray, weights: np.ndarray, temperature: float) -> float:
-    """Standard deviation at temperature 1, where the covariance is 1/T of that at temperature T."""
-    mean = weights @ values
-    return float(np.sqrt(weights @ (values - mean) ** 2 / temperature))
-
-
-def _correlation(points: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    offset = points - weights @ points
-    covariance = offset.T @ (weights[:, None] * offset)
-    deviation = np.sqrt(np.diag(covariance))
-    return covariance / np.outer(deviation, deviation)
+    n = points.shape[1]
+    half = min(max(samples // 8, 2 * n), len(points) // 2)
+    lowest = max(float(values[0]), 1e-30)
+    exponent = np.minimum(0.5 * effective * (values / lowest - 1), 1e30)
+    near = max(int((exponent < 0.5 * n + 4).sum()), 2 * half)
+    chosen = rng.choice(near, 2 * half, replace=False)
+    walkers, level = points[chosen].copy(), exponent[chosen].copy()
+    draws = []
+    for step in range(steps):
+        for mine, others in ((slice(half), slice(half, None)), (slice(half, None), slice(half))):
+            stretch = (1 + rng.random(half)) ** 2 / 2  # density 1/√z on [½, 2]
+            partner = walkers[others][rng.integers(half, size=half)]
+            proposal = partner + stretch[:, None] * (walkers[mine] - partner)
+            inside = ((proposal >= 0) & (proposal <= 1)).all(axis=1)
+            proposal = np.where(inside[:, None], proposal, walkers[mine])
+            found = np.minimum(0.5 * effective * (evaluate(proposal) / lowest - 1), 1e30)
+            gain = (n - 1) * np.log(stretch) - found + level[mine]
+            accept = inside & (np.log(rng.random(half)) < gain)
+            walkers[mine] = np.where(accept[:, None], proposal, walkers[mine])
+            level[mine] = np.where(accept, found, level[mine])
+        if step >= steps // 3:
+            draws.append(walkers.copy())
+    return np.concatenate(draws)
 
 
 def autocorrelation_time(error: np.ndarray, scored: np.ndarray, axis: int) -> float:
