@@ -26,7 +26,7 @@ from sciml.crystal.worker import run_all
 from sciml.files import replacing
 
 FORMAT = 1
-SAVE_EVERY = 15.0  # seconds
+SAVE_EVERY = 15.0  # seconds, or twenty times what saving takes
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def prepare(
             return earlier
 
     missing = [i for i, key in enumerate(keys) if key not in known]
-    saved = time.monotonic()
+    next_save = time.monotonic() + SAVE_EVERY
     done = len(keys) - len(missing)
     tasks = ((sources[i], settings) for i in missing)
     for position, result in run_all(_prepare_one, tasks, processes=processes, time_limit=time_limit):
@@ -210,9 +210,9 @@ def prepare(
         done += 1
         if progress is not None:
             progress(done, len(keys))
-        if time.monotonic() - saved > SAVE_EVERY:
+        if (now := time.monotonic()) > next_save:
             _gather(sources, keys, known, settings, complete=False).save(out)
-            saved = time.monotonic()
+            next_save = time.monotonic() + max(SAVE_EVERY, 20 * (time.monotonic() - now))
     prepared = _gather(sources, keys, known, settings, complete=True)
     prepared.save(out)
     _write_rejected(out.parent / "rejected.csv", prepared.rejected)
