@@ -7,6 +7,7 @@ HEAVY = ("matplotlib", "pymatgen", "spglib", "orbax", "flax", "h5py", "pandas", 
 MODULES = (
     "sciml",
     "sciml.config",
+    "sciml.crystal",
     "sciml.data",
     "sciml.fv",
     "sciml.plot",
