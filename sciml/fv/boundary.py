@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from sciml.fv.fundamental_diagram import AbstractFundamentalDiagram
 from sciml.fv.law import AbstractLaw
-from sciml.typing import Scalar
+from sciml.typing import Scalar, ScalarLike
 
 
 class AbstractBoundary(eqx.Module):
@@ -28,6 +28,10 @@ class AbstractBoundary(eqx.Module):
         """The `ghost` values left of the first cell and right of the last one at time t, both in order of
         rising x.
         """
+
+    def state_range(self) -> tuple[ScalarLike, ScalarLike] | None:
+        """Smallest and largest state that can enter: (inf, -inf) if none comes from outside; None: unknown."""
+        return None
 
     def end_fluxes(
         self, law: AbstractLaw, t: Scalar, u: Float[Array, " cells"], fluxes: Float[Array, " faces"]
@@ -50,6 +54,9 @@ class AbstractBoundary(eqx.Module):
 class Periodic(AbstractBoundary):
     """What leaves at one end enters at the other."""
 
+    def state_range(self):
+        return np.inf, -np.inf
+
     def ghost_cells(self, t, u, ghost):
         return u[u.shape[0] - ghost :], u[:ghost]
 
@@ -63,6 +70,9 @@ class Periodic(AbstractBoundary):
 
 class Outflow(AbstractBoundary):
     """Zero gradient: the last cell continues outside, so that waves leave without reflection."""
+
+    def state_range(self):
+        return np.inf, -np.inf
 
     def ghost_cells(self, t, u, ghost):
         return jnp.repeat(u[:1], ghost, axis=0), jnp.repeat(u[-1:], ghost, axis=0)
@@ -140,6 +150,10 @@ class Prescribed(AbstractBoundary):
             jnp.asarray(x)[:, None] if jnp.ndim(x) == 1 else jnp.asarray(x) for x in (left, right)
         )
         _check_series("Prescribed", times, left=self.left, right=self.right)
+
+    def state_range(self):
+        lower = jnp.minimum(jnp.min(self.left), jnp.min(self.right))
+        return lower, jnp.maximum(jnp.max(self.left), jnp.max(self.right))
 
     def ghost_cells(self, t, u, ghost):
         left, right = (_interpolate(self.times, side, t) for side in (self.left, self.right))
@@ -226,6 +240,12 @@ class Sides(AbstractBoundary):
 
     left: AbstractBoundary
     right: AbstractBoundary
+
+    def state_range(self):
+        ranges = [side.state_range() for side in (self.left, self.right)]
+        if ranges[0] is None or ranges[1] is None:
+            return None
+        return jnp.minimum(ranges[0][0], ranges[1][0]), jnp.maximum(ranges[0][1], ranges[1][1])
 
     def ghost_cells(self, t, u, ghost):
         return self.left.ghost_cells(t, u, ghost)[0], self.right.ghost_cells(t, u, ghost)[1]

@@ -7,6 +7,7 @@ cell average and
     dc_k/dt = (2k+1)/Δx [ ∫ f(u) P_k′(ξ) dξ - F_{i+½} + (-1)^k F_{i-½} ] .
 """
 
+import dataclasses
 from typing import ClassVar, Literal
 
 import equinox as eqx
@@ -30,8 +31,9 @@ Coefficients = Float[Array, "cells degree+1"]
 class DiscontinuousGalerkin(AbstractScheme):
     """Modal discontinuous Galerkin of degree 1 or 2; integrate with SSPRK2 and SSPRK3.
 
-    After every stage the polynomials are scaled towards their mean until they stay within the law's
-    admissible interval (Zhang and Shu); with `limiter="moment"` coefficients are first compared with the
+    After every stage the polynomials are scaled towards their mean until they stay within the range of the
+    initial and boundary data (Zhang and Shu), or within the law's admissible interval where sources or
+    boundaries can leave that range; with `limiter="moment"` coefficients are first compared with the
     differences of the next lower ones of the neighbours (Krivodonova), from the highest downwards until one
     need not change.
 
@@ -43,6 +45,7 @@ class DiscontinuousGalerkin(AbstractScheme):
         riemann_solver: flux between the traces at a face.
         limiter: "bounds" or "moment" (which includes the bounds).
         source: optional sources.
+        data_range: smallest and largest state of the data; the drivers find it, see `prepare`.
 
     Raises:
         ValueError: for another degree or limiter, or when the boundary or source do not fit.
@@ -58,6 +61,7 @@ class DiscontinuousGalerkin(AbstractScheme):
     riemann_solver: AbstractRiemannSolver = Godunov()
     limiter: Literal["bounds", "moment"] = eqx.field(static=True, default="bounds")
     source: AbstractSource | None = None
+    data_range: tuple[Scalar, Scalar] | None = None
     fully_discrete: ClassVar[bool] = False
 
     def __check_init__(self):
@@ -119,19 +123,32 @@ class DiscontinuousGalerkin(AbstractScheme):
             rate, total = rate.at[:, 0].add(source), total + jnp.sum(source) * dx
         return rate, total
 
+    def prepare(self, state):
+        entering = self.boundary.state_range()
+        if entering is None or self.source is not None:
+            return self
+        values = self._values(state, self._limited_points)
+        ends = jnp.minimum(jnp.min(values), entering[0]), jnp.maximum(jnp.max(values), entering[1])
+        return dataclasses.replace(self, data_range=tuple(jnp.asarray(x, state.dtype) for x in ends))
+
+    @property
+    def _limited_points(self) -> np.ndarray:
+        return np.concatenate([[-1.0, 0.0, 1.0], np.polynomial.legendre.leggauss(self.degree + 2)[0]])
+
     def limit(self, state):
         if self.limiter == "moment":
             state = self._moment(state)
-        points = np.concatenate([[-1.0, 0.0, 1.0], np.polynomial.legendre.leggauss(self.degree + 2)[0]])
         law = as_dtype(self.law, state.dtype)
+        lower, upper = (law.lower, law.upper) if self.data_range is None else self.data_range
         mean = state[:, :1]
-        values = self._values(state, points) - mean
+        values = self._values(state, self._limited_points) - mean
         highest, lowest = jnp.max(values, axis=1, keepdims=True), jnp.min(values, axis=1, keepdims=True)
-        room = jnp.maximum(law.upper - mean, 0), jnp.minimum(law.lower - mean, 0)
+        room = jnp.maximum(upper - mean, 0), jnp.minimum(lower - mean, 0)
         above, below = highest > room[0], lowest < room[1]
+        least = float(jnp.finfo(state.dtype).tiny) ** 0.4  # its square must not underflow in derivatives
         scale = jnp.minimum(
-            jnp.where(above, room[0] / jnp.where(above, highest, 1), 1),
-            jnp.where(below, room[1] / jnp.where(below, lowest, 1), 1),
+            jnp.where(above, room[0] / jnp.where(above, jnp.maximum(highest, least), 1), 1),
+            jnp.where(below, room[1] / jnp.where(below, jnp.minimum(lowest, -least), 1), 1),
         )
         return jnp.concatenate([mean, scale * state[:, 1:]], axis=1)
 

@@ -60,6 +60,10 @@ class AbstractScheme(eqx.Module):
         """The state after the limiter that follows every stage; the state itself when there is none."""
         return state
 
+    def prepare(self, state: State) -> "AbstractScheme":
+        """The scheme for a run from this state, asked for once by the drivers; most need to know nothing."""
+        return self
+
     @property
     def max_principle(self) -> bool:
         """True when no new extremes can arise inside, so that the start and the boundary bound all wave

@@ -322,6 +322,9 @@ def rollout(
 
 @eqx.filter_jit
 def _rollout(scheme, u0, dt, steps, t0, integrator, save_every):
+    state = scheme.start(u0) if u0.ndim == 1 else u0
+    u0 = scheme.averages(state)
+    scheme = scheme.prepare(state)
     dt_dx = dt / scheme.grid.dx
     limit = scheme.cfl_limit * (1 + 1e-5)
 
@@ -345,8 +348,6 @@ def _rollout(scheme, u0, dt, steps, t0, integrator, save_every):
             jnp.all(jnp.isfinite(averages)),
         )
 
-    state = scheme.start(u0) if u0.ndim == 1 else u0
-    u0 = scheme.averages(state)
     # The whole start counts from the first step on, and so does the last state, or the last step went
     # unchecked.
     first = scheme.max_speed(t0, state)
@@ -449,6 +450,7 @@ def _solve(scheme, u0, t0, t1, cfl, integrator, times, event, max_steps):
     )
     state = scheme.start(safe) if u0.ndim == 1 else safe
     safe = scheme.averages(state)
+    scheme = scheme.prepare(state)
     stop = None
     if event is not None:
         stop = diffrax.Event(lambda t, y, args, **kwargs: event(t, scheme.averages(y[0])))
