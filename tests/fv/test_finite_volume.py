@@ -196,7 +196,7 @@ def test_converges_to_the_entropy_solution(case, name):
 
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize(
-    "name", some(("muscl-mc", "eno3"), ["muscl-mc", "hancock-mc", "eno3", "weno5-z", "dg2"])
+    "name", some(("muscl-mc", "weno5-z"), ["muscl-mc", "hancock-mc", "eno3", "weno5-z", "dg2"])
 )
 def test_a_boundary_that_changes_in_time_keeps_the_order(name):
     """A wave enters through the left end; each ghost cell gets its exact average at the time asked for."""
@@ -220,9 +220,9 @@ def test_a_boundary_that_changes_in_time_keeps_the_order(name):
         order_in_time = 5 / 3 if name.startswith("weno5") else 1.0
         end = run(scheme, u0, 1.0, min(0.5, 0.9 * scheme.cfl_limit), 1.0, entry.integrator, order_in_time)
         errors.append(np.abs(np.asarray(end.states[-1]) - mean(grid.faces[:-1], grid.faces[1:], 1.0)).mean())
-    assert (
-        observed_order(1 / np.array([40, 80, 160]), errors) > min(entry.order, 2 if entry.degree else 9) - 0.3
-    )
+    # Exact values at the stage times limit SSPRK3 to second order in time (M. H. Carpenter et al., SIAM J.
+    # Sci. Comput. 16, 1241 (1995)); values taken at the start of the step would leave first order.
+    assert observed_order(1 / np.array([40, 80, 160]), errors) > min(entry.order, 2 * order_in_time) - 0.3
 
 
 @pytest.mark.usefixtures("x64")
