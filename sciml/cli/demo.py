@@ -143,4 +143,20 @@ def _conservation_laws(page: Report, run: Run) -> dict:
     return {"greenshields": summary, "queue": outcome.metrics}
 
 
-PARTS: dict[str, Callable[[Report, Run], dict]] = {"fv": _conservation_laws}
+def _crystals(page: Report, run: Run) -> dict:
+    page.heading("Functions on crystals that no symmetry operation changes")
+    try:
+        from sciml.cli.crystal import demo_part
+
+        figures, rows = demo_part()
+    except ImportError as error:
+        page.text(f"Left out: {error.name} is not installed. `pip install 'sciml[crystal]'` brings it.")
+        return {"left_out": str(error)}
+    for key, figure in figures.items():
+        run.figure(key, figure)
+        page.figure(figure, f"{key.replace('-', ' ').capitalize()}.", f"Figure of {key.replace('-', ' ')}.")
+    page.table(rows)
+    return {"rows": rows}
+
+
+PARTS: dict[str, Callable[[Report, Run], dict]] = {"fv": _conservation_laws, "crystal": _crystals}

@@ -30,7 +30,7 @@ class AbstractBoundary(eqx.Module):
         """
 
     def state_range(self) -> tuple[ScalarLike, ScalarLike] | None:
-        """Smallest and largest state that can enter: (inf, -inf) if none comes from outside; None: unknown."""
+        """Smallest and largest state that can enter; (inf, -inf) if none can, None if that is unknown."""
         return None
 
     def end_fluxes(

@@ -197,7 +197,9 @@ class DiscontinuousGalerkin(AbstractScheme):
 
     def boundary_speeds(self, t, state):
         law = as_dtype(self.law, state.dtype)
-        left, right = (jnp.asarray(x, state.dtype) for x in self.boundary.ghost_cells(t, state[:, 0], 1))
+        left, right = (
+            jnp.asarray(x, state.dtype) for x in self.boundary.ghost_cells(t, state[:, 0], self.ghost)
+        )
         ends = jnp.concatenate([left, state[:1, 0], state[-1:, 0], right])
         return law.max_wave_speed(jnp.minimum(ends[1:], ends[:-1]), jnp.maximum(ends[1:], ends[:-1]))
 

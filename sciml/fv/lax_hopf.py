@@ -70,7 +70,8 @@ def lax_hopf_potential(
     dtype = jnp.result_type(x, states)
     breakpoints, states = jnp.asarray(breakpoints, dtype), jnp.asarray(states, dtype)
     law, sign = as_dtype(law, dtype), -1.0 if law.curvature == "convex" else 1.0
-    t = jnp.maximum(jnp.asarray(t, dtype), jnp.finfo(dtype).tiny)
+    # Far above the smallest number: XLA may divide by the product of t and a speed, which must not underflow.
+    t = jnp.maximum(jnp.asarray(t, dtype), jnp.finfo(dtype).tiny ** 0.75)
     x, t = jnp.broadcast_arrays(jnp.asarray(x, dtype), t)
     before = jnp.cumsum(states * jnp.diff(breakpoints))[:-1]
     lowest, highest = jnp.min(states), jnp.max(states)  # bounds of the solution for all times: enough for R

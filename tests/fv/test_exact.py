@@ -650,3 +650,13 @@ def test_times_must_be_finite_and_positive(t):
         exact.characteristics(Burgers(), jnp.sin, [0.0, 1.0], t)
     with pytest.raises(ValueError, match="t is"):
         exact.riemann_cell_averages(Burgers(), 0.0, 1.0, [0.0, 1.0], t)
+
+
+def test_lax_hopf_averages_at_time_zero_are_finite_for_slow_laws():
+    """Jumps on faces at t = 0 with speeds below one: no quotient may underflow."""
+    places, states = np.linspace(0.0, 0.2, 11), np.random.RandomState(42).rand(3, 10)
+    faces = np.linspace(0.0, 0.2, 201)
+    for law in (Underwood(0.1, 1.0, 1.0), Greenshields(0.3, 1.0), Triangular(0.2, 0.1, 1.0)):
+        found = exact.lax_hopf_cell_averages(law, places, states, faces, [0.0, 1e-3])
+        np.testing.assert_allclose(found[:, 0], np.repeat(states, 20, axis=1), rtol=0, atol=1e-12)
+        assert np.isfinite(found).all()
