@@ -112,7 +112,6 @@ def _verb_lines(verbs: list[str]) -> str:
 
 _EXTRAS = {  # what an optional package belongs to
     "pymatgen": "crystal",
-    "spglib": "crystal",
     "moyopy": "crystal",
     "tifffile": "ct",
     "olefile": "ct",

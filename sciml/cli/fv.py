@@ -29,6 +29,7 @@ def solve(argv: list[str]) -> int:
         about="Solve one problem by several schemes, beside the exact solution.",
     )
     use_precision(config.precision)
+    config.check()  # before the run folder exists
     with open_run(options, config, f"fv-solve-{path.stem}" if path else "fv-solve") as run:
         outcome = solve_problem(config)
         outcome.dataset.attrs["config"] = dump_toml(config)

@@ -274,6 +274,16 @@ class Problem:
     def times(self) -> Float[np.ndarray, " saves+1"]:
         return np.linspace(0.0, self.end_time, self.saves + 1)
 
+    def check(self) -> None:
+        """Raise a `ValueError` when the initial data, the boundary or the ramps do not fit law, grid or time."""
+        law, grid = self.law.build(), self.grid.build()
+        check_state(law, self.initial_averages(grid), "initial")
+        boundary = self.boundary.build()
+        boundary.check(law, grid.cells, 1)
+        boundary.check_times(0.0, self.end_time)
+        for ramp in self.ramps:
+            ramp.build().check(grid)
+
     def initial_averages(self, grid: UniformGrid) -> Float[np.ndarray, "samples cells"]:
         """Exact initial averages on a grid, one row per sample (float64)."""
         data = self.initial.build(grid)
