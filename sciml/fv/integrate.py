@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from sciml.fv.finite_volume import AbstractScheme, State
 from sciml.fv.law import AbstractLaw
@@ -195,7 +195,7 @@ def _concrete(*values) -> bool:
     return not any(isinstance(x, Tracer) for x in jax.tree.leaves(values))
 
 
-def check_state(law: AbstractLaw, u0: Float[Array, "... cells"], name: str = "initial state") -> None:
+def check_state(law: AbstractLaw, u0: Float[ArrayLike, "... cells"], name: str = "initial state") -> None:
     """Raise a `ValueError` when concrete cell averages are NaN or outside of the interval that the law
     admits.
     """

@@ -275,7 +275,7 @@ class Problem:
         return np.linspace(0.0, self.end_time, self.saves + 1)
 
     def check(self) -> None:
-        """Raise a `ValueError` when the initial data, the boundary or the ramps do not fit law, grid or time."""
+        """Raise a `ValueError` when initial data, boundary or ramps do not fit the law, grid or time."""
         law, grid = self.law.build(), self.grid.build()
         check_state(law, self.initial_averages(grid), "initial")
         boundary = self.boundary.build()
