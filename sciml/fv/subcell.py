@@ -87,10 +87,11 @@ class SubCell(AbstractCellwiseFlux):
         if law.piecewise_linear:
             jump = monotone
             for kink in law.kinks:
-                a = jnp.where(~steepening & ((kink - middle) * (a - kink) > 0), kink, a)
-                b = jnp.where(~steepening & ((kink - middle) * (b - kink) > 0), kink, b)
+                a = jnp.where(~steepening & ((kink - middle) * (a - kink) >= 0), kink, a)
+                b = jnp.where(~steepening & ((kink - middle) * (b - kink) >= 0), kink, b)
         else:
             jump = monotone & steepening
+        jump = jump & (a != b)  # a cell whose average is a kink is constant
         width = jnp.where(jump, a - b, 1)
         theta = jnp.where(jump, jnp.clip((middle - b) / width, 0, 1), 1)
         slope = (
