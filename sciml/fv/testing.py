@@ -157,7 +157,8 @@ class _Mirrored(AbstractLaw):
 
     def __init__(self, law: AbstractLaw):
         self.law, self.lower, self.upper = law, law.lower, law.upper
-        self.curvature = self._SWAP.get(law.curvature, law.curvature)
+        swapped = self._SWAP.get(law.curvature, law.curvature)
+        self.curvature = swapped  # pyright: ignore[reportAttributeAccessIssue]
 
     def flux(self, u):
         return -self.law.flux(u)

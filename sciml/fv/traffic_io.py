@@ -275,7 +275,7 @@ def read_csv(path: str | Path, *, units: dict[str, str] | None = None, **options
         time, x, density = _pivot(path, *columns)
     else:
         pairs = re.findall(r"([A-Za-z_]+)\s*[\[(]([^\])]*)[\])]", header[0])
-        header_units = {aliases.get(key.lower(), key.lower()): str(unit) for key, unit in pairs}
+        header_units = {str(aliases.get(key.lower(), key.lower())): str(unit) for key, unit in pairs}
         x = np.array([_number(path, 1, cell) for cell in header[1:]])
         time, density = table[:, 0], table[:, 1:]
     found = {**header_units, **(units or {})}

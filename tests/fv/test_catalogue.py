@@ -23,7 +23,7 @@ def test_names_of_the_command_line():
 @pytest.mark.parametrize("law", LAW_TYPES)
 @pytest.mark.parametrize("name", SCHEMES)
 def test_every_scheme_is_built_for_every_law_or_says_why_not(name, law):
-    law = LAW_TYPES[law]()
+    law = LAW_TYPES[law]()  # pyright: ignore[reportCallIssue]
     if law.curvature == "neither" and name in ("ultrabee", "subcell"):
         with pytest.raises(ValueError, match="neither concave nor convex"):
             SCHEMES[name].build(law, GRID, Periodic())

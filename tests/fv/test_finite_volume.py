@@ -12,6 +12,7 @@ import pytest
 from sciml.fv import exact
 from sciml.fv.boundary import DemandSupply, Outflow, Periodic, Prescribed, PrescribedFunction, Sides
 from sciml.fv.catalogue import SCHEMES
+from sciml.fv.dg import DiscontinuousGalerkin
 from sciml.fv.fundamental_diagram import Greenberg, Greenshields, Trapezoidal, Triangular, Underwood
 from sciml.fv.grid import UniformGrid
 from sciml.fv.initial import Sine
@@ -120,6 +121,7 @@ def smooth_error(name, law, profile, cells, t1):
     cfl = min(0.5, 0.9 * scheme.cfl_limit)
     if entry.flux is None:
         nodes, weights = np.polynomial.legendre.leggauss(4)
+        assert isinstance(scheme, DiscontinuousGalerkin)
         final = run(scheme, scheme.project(profile), t1, cfl, speed, entry.integrator).final
         x = grid.centres[:, None] + 0.5 * grid.dx * nodes
         got = np.polynomial.legendre.legval(nodes, np.asarray(final).T)
@@ -228,7 +230,7 @@ def test_a_boundary_that_changes_in_time_keeps_the_order(name):
             edges = first + step * dx * np.arange(count)
             return lambda t: mean(edges, edges + dx, t)
 
-        ghost = entry.build(law, grid, Outflow()).ghost
+        ghost = entry.build(law, grid, Outflow()).ghost  # pyright: ignore[reportAttributeAccessIssue]
         boundary = PrescribedFunction(side(-ghost * grid.dx, 1, ghost), side(1.0, 1, ghost))
         scheme = entry.build(law, grid, boundary)
         u0 = np.asarray(mean(grid.faces[:-1], grid.faces[1:], 0.0))

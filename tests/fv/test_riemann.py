@@ -1,6 +1,8 @@
 # pyright: reportCallIssue=false, reportArgumentType=false
 """Riemann solvers against their definitions: extrema, integrals of |f′|, consistency, signs, derivatives."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,9 +29,14 @@ ONE_WAY = {
 }
 
 
+@functools.cache  # analysing a user's flux compiles it
+def build(name):
+    return as_dtype(MAKE[name](), jnp.float64)
+
+
 @pytest.fixture(params=MAKE)
 def law(request):
-    return as_dtype(MAKE[request.param](), jnp.float64)
+    return build(request.param)
 
 
 def pairs(law, count=41):
