@@ -35,7 +35,7 @@ def run():
         controller.tfinal, controller.num_output_times = steps * 0.1 / cells, 1
         controller.keep_copy, controller.output_format, controller.verbosity = False, None, 0
         controller.run()
-        solver.teardown()
+        del controller, solver  # frees the Fortran workspace, of which there is only one
 
 
 serve(run)
