@@ -52,32 +52,40 @@ class Worker:
         self._process.terminate()
 
 
+def seconds_each(run: Callable[[], object], least: float = 0.2) -> float:
+    """Seconds of one run, the mean over at least `least` seconds after one uncounted run that wakes the
+    threads."""
+    run()
+    runs, begun = 0, time.perf_counter()
+    while (passed := time.perf_counter() - begun) < least or not runs:
+        run()
+        runs += 1
+    return passed / runs
+
+
 def serve(run: Callable[[], object]) -> None:
-    """The loop of a peer script: warm up, say ready, then one timed run per line."""
+    """The loop of a peer script: warm up, say ready, then one timing per line."""
     run()
     print("ready", flush=True)
     for _ in sys.stdin:
-        begun = time.perf_counter()
-        run()
-        print(time.perf_counter() - begun, flush=True)
+        print(seconds_each(run), flush=True)
 
 
 def timed(run: Callable[[], object]) -> Callable[[], float]:
     """A function of this process as a candidate; `run` must wait for its result."""
-
-    def once() -> float:
-        begun = time.perf_counter()
-        run()
-        return time.perf_counter() - begun
-
-    return once
+    return lambda: seconds_each(run)
 
 
 def alternate(candidates: dict[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of every candidate, all in turn, `repeats` times, after one uncounted round."""
+    """Seconds of every candidate, all in turn, `repeats` times, after one uncounted round.
+
+    The pause lets the threads of the one before fall asleep: OpenMP's keep a core busy for a fifth of a
+    second after their work is done.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for round_ in range(repeats + 1):
         for name, run in candidates.items():
+            time.sleep(0.3)
             value = run()
             if round_:
                 seconds[name].append(value)

@@ -97,9 +97,9 @@ def main():
     absent: list[str] = []
     full = float(ROWS * CELLS * STEPS)
 
-    def peer(table, work, name, label, count, python=None):
+    def peer(table, work, name, label, count, python=None, *more):
         try:
-            table[label] = Worker(name, str(count), str(CELLS), str(STEPS), python=python)
+            table[label] = Worker(name, str(count), str(CELLS), str(STEPS), *more, python=python)
             work[label] = float(count * CELLS * STEPS)
         except ImportError as error:
             absent.append(str(error))
@@ -111,7 +111,8 @@ def main():
             candidates[label], compiled[label] = ours("godunov", np.float32, 0.5, wide, traces=traces)
             work[label] = full
         peer(candidates, work, "numba_rows", "numba rows, prange", ROWS)
-        peer(candidates, work, "torch_eager", "PyTorch, eager", ROWS, options.torch_python)
+        for form in ("textbook", "demand"):
+            peer(candidates, work, "torch_eager", f"PyTorch, eager, {form}", ROWS, options.torch_python, form)
         if shutil.which("gcc"):
             candidates["C " + " ".join(FLAGS[:1]) + ", lanes by gcc"] = plain_c(
                 "godunov_euler", np.float32, 0.5, folder

@@ -105,20 +105,23 @@ class ENO(AbstractReconstruction):
 def _factors(smoothness, tau=None):
     """Weights 1/(β + ε)², or 1 + (τ/(β + ε))², multiplied through by all denominators to spare divisions.
 
-    The indicators are taken relative to their sum: no scale of the data enters, and nothing over- or
-    underflows in float32; ε then is a relative floor. On constant data all β vanish and all factors are
-    equal.
+    ε is relative to the sum of the indicators, so that no scale of the data enters. In float32 the indicators
+    are divided by that sum, since products of four of them would over- or underflow, and in derivatives their
+    squares would; float64 has the range for differences between 1e-12 and 1e12. On constant data all β vanish and all factors are equal.
     """
-    single = smoothness[0].dtype == jnp.float32
-    inverse = 1 / (sum(smoothness) + (1e-18 if single else 1e-100))
-    floor = 1e-6 if single else 1e-14
-    # Derivatives divide by the square of products of these; the scale keeps that within the range of float32.
-    scale = 1e4 if single else 1.0
-    squares = [(scale * (s * inverse) + scale * floor) ** 2 for s in smoothness]
+    total = sum(smoothness)
+    if smoothness[0].dtype == jnp.float32:
+        inverse = 1e4 / (total + 1e-18)
+        bases = [s * inverse + 1e-2 for s in smoothness]
+        tau = None if tau is None else tau * inverse
+    else:
+        floor = 1e-14 * total + 1e-24
+        bases = [s + floor for s in smoothness]
+    squares = [base**2 for base in bases]
     others = [math.prod(squares[:k] + squares[k + 1 :]) for k in range(len(squares))]
     if tau is None:
         return others
-    excess = (scale * (tau * inverse)) ** 2
+    excess = tau**2
     return [o * (s + excess) for o, s in zip(others, squares, strict=True)]
 
 
