@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
                     checks.append(result)
             table[name] = summary = _summary(checks, errors, config)
             summary["seconds"] = round(time.perf_counter() - started, 1)
-            failed += summary["failures"] + summary["errors"]
+            failed += summary["failures"] + summary["errors"] + summary["other group in another description"]
             rows += [(name, c.name, w, *v) for c in checks for w, *v in _by_way(c)]
             print(
                 f"{name}: " + ", ".join(f"{k} {v}" for k, v in summary.items() if k != "error list"),

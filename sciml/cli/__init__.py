@@ -26,6 +26,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "demo": ("sciml.cli.demo:demo", "a tour in minutes: figures and tables on one page"),
     "fv solve": ("sciml.cli.fv:solve", "one conservation law by several schemes beside the exact solution"),
     "fv evaluate": ("sciml.cli.fv:evaluate", "schemes compared on random states with exact cell averages"),
+    "fv train": ("sciml.cli.neural:train", "a neural flux for one law, on exact solutions or the weak form"),
     "fv traffic": ("sciml.cli.traffic:traffic", "measured days of a highway, simulated and compared"),
     "info": ("sciml.cli.info:info", "versions, devices, precision, folders"),
 }

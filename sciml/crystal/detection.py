@@ -11,6 +11,7 @@ as everything else, so no operator is lost.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ import numpy as np
 from sciml.crystal.cell import SYMBOLS, Cell
 from sciml.crystal.lattice import lattice_of, symmetrise_metric
 from sciml.crystal.seitz import DENOMINATOR
-from sciml.crystal.space_group import Backend, SpaceGroup, SymmetryNotFoundError, find_symmetry
+from sciml.crystal.space_group import Backend, FoundSymmetry, SpaceGroup, SymmetryNotFoundError, find_symmetry
 
 if TYPE_CHECKING:
     from sciml.crystal.structure import Crystal
@@ -36,7 +37,8 @@ class Detection:
     - `fractional`, `species`: atoms of the primitive cell, (n, 3) and (n,).
     - `orbit`: (n,) label of the crystallographic orbit, the index of its first atom.
     - `atom_of`: (N,) the atom of the primitive cell that each atom of the given cell is.
-    - `displacement`: largest distance in Å that an atom moved to make the symmetry exact.
+    - `displacement`: largest distance in Å that an atom moved to make the symmetry exact, apart from a shift
+      common to all.
     - `symprec`: tolerance of the search in Å.
     - `number_at_loose`: space-group number at `loose_symprec`, 0 when the search failed there, None when not
       asked for.
@@ -102,52 +104,105 @@ def detect(
 
     - `symprec`: distance in Å up to which atoms count as symmetric. 0.01 fits relaxed structures and 4-digit
       coordinates.
-    - `loose_symprec`: second tolerance in Å, only to report when the group depends on it; None skips it.
+    - `loose_symprec`: second tolerance in Å; None skips it and takes the library's answer at `symprec`.
     - `backend`: "spglib" or "moyopy".
 
     Raises `SymmetryNotFoundError` (a `ValueError`) when the library finds nothing or its answer does not fit
     the structure. Some inputs keep the library busy for many seconds: `detect_with_time_limit`.
+
+    What the library finds near a tolerance depends on the cell and on the atom that it starts from. Where its
+    answers at the two tolerances differ, the group is therefore the largest one found between them whose
+    exact symmetry moves no atom by more than `symprec`: a number that no description changes.
     """
-    try:
-        found = find_symmetry(cell.lattice, cell.fractional, cell.species, symprec=symprec, backend=backend)
-    except SymmetryNotFoundError as error:
-        raise SymmetryNotFoundError(f"{cell.name}: {error}") from None
-    setting = SpaceGroup.from_hall_number(found.hall_number)
-    group = setting.primitive()
-    to_primitive = setting.primitive_coordinates @ found.transformation
-
-    chosen, atom_of = np.unique(found.representative, return_inverse=True)
-    fractional = cell.fractional[chosen] @ to_primitive.T + setting.primitive_coordinates @ found.origin
-    basis = np.linalg.inv(to_primitive).T @ cell.lattice
-    metric = symmetrise_metric(group, basis @ basis.T)
-    fractional, orbit, displacement = snap(group, metric, fractional, cell.species[chosen], name=cell.name)
-    if len(cell) * abs(np.linalg.det(basis)) - len(chosen) * abs(np.linalg.det(cell.lattice)) > 1e-3 * len(
-        cell
-    ):
-        raise SymmetryNotFoundError(
-            f"{cell.name}: the symmetry library lost atoms; try another symprec or backend"
-        )
-
+    found = _search(cell, symprec, backend)
+    best = _exact(cell, found)
     number_at_loose = None
     if loose_symprec is not None:
-        try:
-            number_at_loose = find_symmetry(
-                cell.lattice, cell.fractional, cell.species, symprec=loose_symprec, backend=backend
-            ).number
-        except SymmetryNotFoundError:
-            number_at_loose = 0
+        number_at_loose = 0
+        tolerance = loose_symprec
+        while tolerance > symprec:
+            with contextlib.suppress(SymmetryNotFoundError):
+                other = _search(cell, tolerance, backend)
+                if tolerance == loose_symprec:
+                    number_at_loose = other.number
+                if other.number == found.number and other.primitive_atoms == found.primitive_atoms:
+                    break
+                candidate = _exact(cell, other)
+                if candidate.distortion <= symprec and candidate.symmetry > best.symmetry:
+                    best = candidate
+                    break
+            tolerance /= 2
     return Detection(
-        found.hall_number,
-        lattice_of(metric),
-        fractional,
-        cell.species[chosen],
-        orbit,
-        atom_of,
-        displacement,
+        best.hall_number,
+        lattice_of(best.metric),
+        best.fractional,
+        best.species,
+        best.orbit,
+        best.atom_of,
+        best.displacement,
         symprec,
         loose_symprec,
         number_at_loose,
         cell.name,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Exact:
+    """A structure made exactly symmetric under one proposed group.
+
+    `distortion` is the largest move in Å, of an atom or, as principal strain times the cube root of the
+    primitive volume, of the lattice. `symmetry` counts operators for every atom of the primitive cell.
+    """
+
+    hall_number: int
+    metric: np.ndarray
+    fractional: np.ndarray
+    species: np.ndarray
+    orbit: np.ndarray
+    atom_of: np.ndarray
+    displacement: float
+    distortion: float
+    symmetry: float
+
+
+def _search(cell: Cell, symprec: float, backend: Backend) -> FoundSymmetry:
+    try:
+        return find_symmetry(cell.lattice, cell.fractional, cell.species, symprec=symprec, backend=backend)
+    except SymmetryNotFoundError as error:
+        raise SymmetryNotFoundError(f"{cell.name}: {error}") from None
+
+
+def _exact(cell: Cell, found: FoundSymmetry) -> _Exact:
+    setting = SpaceGroup.from_hall_number(found.hall_number)
+    group = setting.primitive()
+    to_primitive = setting.primitive_coordinates @ found.transformation
+    chosen, atom_of = np.unique(found.representative, return_inverse=True)
+    species = cell.species[chosen]
+    fractional = cell.fractional[chosen] @ to_primitive.T + setting.primitive_coordinates @ found.origin
+    basis = np.linalg.inv(to_primitive).T @ cell.lattice
+    given = basis @ basis.T
+    try:
+        metric = symmetrise_metric(group, given)
+    except ValueError as error:
+        raise SymmetryNotFoundError(f"{cell.name}: {error}") from None
+    fractional, orbit, displacement = snap(group, metric, fractional, species, name=cell.name)
+    volumes = abs(np.linalg.det(basis)), abs(np.linalg.det(cell.lattice))
+    if abs(len(cell) * volumes[0] - len(chosen) * volumes[1]) > 1e-3 * len(chosen) * volumes[1]:
+        raise SymmetryNotFoundError(
+            f"{cell.name}: the symmetry library lost atoms; try another symprec or backend"
+        )
+    strain = np.abs(np.linalg.eigvals(np.linalg.solve(given, metric)).real - 1).max() / 2
+    return _Exact(
+        found.hall_number,
+        metric,
+        fractional,
+        species,
+        orbit,
+        atom_of,
+        displacement,
+        max(displacement, float(strain * volumes[0] ** (1 / 3))),
+        group.order / len(chosen),
     )
 
 
@@ -189,7 +244,8 @@ def snap(
             f"{name}: an operator of {group!r} does not map the atoms onto themselves"
         )
     correction /= order
-    displacement = float(np.sqrt(((correction @ metric) * correction).sum(-1).max()))
+    relative = correction - correction.mean(0)  # a common shift is the choice of origin, no distortion
+    displacement = float(np.sqrt(((relative @ metric) * relative).sum(-1).max()))
     return (fractional + correction) % 1.0, permutation.min(0), displacement
 
 

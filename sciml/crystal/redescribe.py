@@ -132,27 +132,25 @@ def check_descriptions(
 ) -> DescriptionCheck:
     """Features of equivalent atoms in the given description and in `ways`; float32.
 
-    Which atoms are equivalent is the symmetry library's own statement about the structure as given; about the
-    description where it finds another group there (symprec cuts somewhere).
+    Which atoms are equivalent is said once, for the structure as given, by the symmetry library (its answer
+    at `symprec`) and by `detect`; both partitions must hold in every description.
     """
     rng = np.random.default_rng(seed)
     found = find_symmetry(cell.lattice, cell.fractional, cell.species, symprec=symprec, backend=backend)
     inequality, dependence, numbers = [], [], []
-    reference = None
+    reference, orbits = None, (found.orbits,)
     for way in ("as given", *ways):
         if way == "as given":
             described, source = cell, np.arange(len(cell))
         else:
             lattice, fractional, source = WAYS[way](cell, found, rng)
             described = Cell(lattice, fractional, cell.species[source], f"{cell.name} ({way})")
-        detection = detect(described, symprec=symprec, loose_symprec=None, backend=backend)
+        detection = detect(described, symprec=symprec, backend=backend)
+        if reference is None:
+            orbits = found.orbits, detection.orbit[detection.atom_of]
         values, kernels = _features(detection)
-        labels = found.orbits[source]
-        if detection.number != found.number:  # the library itself sees another group in this description
-            labels = find_symmetry(
-                described.lattice, described.fractional, described.species, symprec=symprec, backend=backend
-            ).orbits
-        inequality.append(_spread(values[detection.atom_of], labels))
+        values = values[detection.atom_of]
+        inequality.append(max(_spread(values, labels[source]) for labels in orbits))
         kernels = kernels[detection.atom_of]
         if reference is None:
             reference = kernels

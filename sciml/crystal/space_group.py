@@ -417,6 +417,11 @@ class FoundSymmetry:
         return _entry(self.hall_number).number
 
     @property
+    def primitive_atoms(self) -> int:
+        """Number of atoms in the primitive cell."""
+        return len(np.unique(self.primitive_labels))
+
+    @property
     def representative(self) -> np.ndarray:
         """For every atom the first one that a translation of the primitive lattice maps it to, (N,)."""
         _, first, inverse = np.unique(self.primitive_labels, return_index=True, return_inverse=True)

@@ -33,6 +33,11 @@ class AbstractBoundary(eqx.Module):
         """Smallest and largest state that can enter; (inf, -inf) if none can, None if that is unknown."""
         return None
 
+    @property
+    def first_time(self) -> ScalarLike:
+        """The earliest time that the boundary knows; schemes that look back hold its values before then."""
+        return -np.inf
+
     def end_fluxes(
         self, law: AbstractLaw, t: Scalar, u: Float[Array, " cells"], fluxes: Float[Array, " faces"]
     ) -> Float[Array, " faces"]:
@@ -155,6 +160,10 @@ class Prescribed(AbstractBoundary):
         lower = jnp.minimum(jnp.min(self.left), jnp.min(self.right))
         return lower, jnp.maximum(jnp.max(self.left), jnp.max(self.right))
 
+    @property
+    def first_time(self):
+        return self.times[0]
+
     def ghost_cells(self, t, u, ghost):
         left, right = (_interpolate(self.times, side, t) for side in (self.left, self.right))
         width = left.shape[0]
@@ -246,6 +255,10 @@ class Sides(AbstractBoundary):
         if ranges[0] is None or ranges[1] is None:
             return None
         return jnp.minimum(ranges[0][0], ranges[1][0]), jnp.maximum(ranges[0][1], ranges[1][1])
+
+    @property
+    def first_time(self):
+        return jnp.maximum(self.left.first_time, self.right.first_time)
 
     def ghost_cells(self, t, u, ghost):
         return self.left.ghost_cells(t, u, ghost)[0], self.right.ghost_cells(t, u, ghost)[1]

@@ -48,6 +48,7 @@ class SchemeEntry:
     tvd_cfl: float = 1.0
     degree: int = 0
     extrema: int | None = None
+    weights: str | None = None
 
     @property
     def order_at_extrema(self) -> int:
@@ -60,7 +61,11 @@ class SchemeEntry:
         boundary: AbstractBoundary,
         source: AbstractSource | None = None,
     ) -> AbstractScheme:
-        """The scheme for a law on a grid."""
+        """The scheme for a law on a grid; a `ValueError` when a learned scheme has no weights for the law."""
+        if self.weights is not None:
+            from sciml.fv.released import flux_for
+
+            return FiniteVolume(law, grid, boundary, flux_for(self.weights, law), source)
         if self.flux is not None:
             return FiniteVolume(law, grid, boundary, numerical_flux=self.flux(), source=source)
         # With the bounds alone, quadratic polynomials can settle on wrong solutions, and linear ones do so
@@ -128,6 +133,29 @@ SCHEMES: dict[str, SchemeEntry] = {
         "discontinuous Galerkin, quadratic, bound-preserving", None, SSPRK3(), 3, False, degree=2
     ),
 }
+
+
+LEARNED: dict[str, str] = {
+    "nfv-2x1": "neural flux of 2 cells, supervised",
+    "unfv-2x1": "neural flux of 2 cells, trained without labels",
+    "nfv-4x5": "neural flux of 4 cells and 5 time levels, supervised",
+    "nfv-10x11": "neural flux of 10 cells and 11 time levels, supervised",
+}
+
+
+def scheme_entry(name: str) -> SchemeEntry:
+    """The scheme of a name: a classical or learned one, or the path of a trained flux ending in .npz.
+
+    Raises:
+        ValueError: for an unknown name, with the nearest right one.
+    """
+    if name.endswith(".npz"):
+        return SchemeEntry("trained flux from a file", None, ForwardEuler(), 1, False, weights=name)
+    if name in LEARNED:
+        return SchemeEntry(LEARNED[name], None, ForwardEuler(), 1, False, weights=name)
+    found = lookup("scheme", {**SCHEMES, **dict.fromkeys(LEARNED)}, name)
+    assert found is not None
+    return found
 
 
 def evaluation_laws() -> dict[str, AbstractLaw]:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sciml.fv.boundary import Prescribed
-from sciml.fv.catalogue import SCHEMES, SchemeEntry, evaluation_laws, lookup
+from sciml.fv.catalogue import SCHEMES, SchemeEntry, evaluation_laws, lookup, scheme_entry
 from sciml.fv.grid import UniformGrid
 from sciml.fv.initial import PiecewiseConstant, random_piecewise_constant
 from sciml.fv.integrate import Result, ensemble, rollout
@@ -49,7 +49,7 @@ class Protocol:
         for name in self.laws:
             lookup("law", evaluation_laws(), name)
         for name in self.schemes:
-            lookup("scheme", SCHEMES, name)
+            scheme_entry(name)
         if self.precision not in ("float32", "float64"):
             raise ValueError(f"precision is {self.precision!r}: choose float32 or float64")
         if not self.dt > 0:
@@ -213,7 +213,7 @@ def evaluate_law(
     compiled: dict[tuple[str, int], Callable] = {}
     seconds: dict[str, list[float]] = {scheme: [0.0, 0.0] for scheme in schemes}
     examples: dict[str, np.ndarray] = {}
-    substeps = {s: _substeps(exact_law, SCHEMES[s], protocol, values) for s in schemes}
+    substeps = {s: _substeps(exact_law, scheme_entry(s), protocol, values) for s in schemes}
     # From the slowest state to the fastest, so that the states of a chunk mostly need the same steps.
     speeds = exact_law.max_wave_speed(jnp.asarray(values.min(axis=1)), jnp.asarray(values.max(axis=1)))
     order = np.argsort(np.asarray(speeds), kind="stable")
@@ -230,7 +230,7 @@ def evaluate_law(
             for division in np.unique(substeps[scheme][index]):
                 key = (scheme, int(division))
                 if key not in compiled:
-                    step = _one_state(law, SCHEMES[scheme], protocol, int(division), True)
+                    step = _one_state(law, scheme_entry(scheme), protocol, int(division), True)
                     compiled[key] = _compile(step, truth, seconds[scheme])
                 result, states = compiled[key](truth)
                 rows = np.flatnonzero(substeps[scheme][index] == division)
@@ -240,7 +240,7 @@ def evaluate_law(
             if progress is not None:
                 progress(scheme, min(start + chunk, count), count)
             if clock and not seconds[scheme][1] and substeps[scheme][index[0]] == 1:
-                step = _one_state(law, SCHEMES[scheme], protocol, 1, False)
+                step = _one_state(law, scheme_entry(scheme), protocol, 1, False)
                 fast = _compile(step, truth, [0.0])
                 begun = time.perf_counter()
                 fast(truth).block_until_ready()

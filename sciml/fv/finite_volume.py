@@ -134,11 +134,18 @@ class FiniteVolume(AbstractScheme):
         return self.numerical_flux.fully_discrete
 
     def face_fluxes(
-        self, t: Scalar, u: Float[Array, " cells"], dt: Scalar | None = None
+        self, t: Scalar, state: State, dt: Scalar | None = None
     ) -> Float[Array, " cells+1"]:
         """Numerical fluxes F_{i+½} through all faces at time t; dt is the step of a fully discrete flux."""
+        u = self.averages(state)
         law = as_dtype(self.law, u.dtype)
-        padded = self.boundary.pad(t, u, self.ghost).astype(u.dtype)
+        if self.numerical_flux.levels > 1:
+            assert dt is not None
+            earlier = (jnp.maximum(t - k * dt, self.boundary.first_time) for k in range(state.shape[1]))
+            lines = [self.boundary.pad(s, state[:, k], self.ghost) for k, s in enumerate(earlier)]
+            padded = jnp.stack(lines).astype(u.dtype)
+        else:
+            padded = self.boundary.pad(t, u, self.ghost).astype(u.dtype)
         if self.numerical_flux.stencil > 2:
             padded = jax.lax.optimization_barrier(padded)
         dt_dx = None if dt is None else jnp.asarray(dt, u.dtype) / self.grid.dx
@@ -152,8 +159,12 @@ class FiniteVolume(AbstractScheme):
         rate = -(flux[1:] - flux[:-1]) / self.grid.dx
         total = flux[0] - flux[-1]
         if self.source is not None:
-            source = self.source(as_dtype(self.law, state.dtype), self.grid, t, state)
+            u = self.averages(state)
+            source = self.source(as_dtype(self.law, u.dtype), self.grid, t, u)
             rate, total = rate + source, total + jnp.sum(source) * self.grid.dx
+        if self.numerical_flux.levels > 1:
+            # Earlier levels move on by one place per step.
+            rate = jnp.concatenate([rate[:, None], (state[:, :-1] - state[:, 1:]) / dt], axis=1)
         return rate, total
 
     def __call__(self, t: Scalar, u: Float[Array, " cells"], args=None) -> Float[Array, " cells"]:
@@ -161,22 +172,28 @@ class FiniteVolume(AbstractScheme):
         return self.tendency(t, u, None)[0]
 
     def start(self, averages):
-        return averages
+        levels = self.numerical_flux.levels
+        return jnp.repeat(averages[:, None], levels, axis=1) if levels > 1 else averages
 
     def averages(self, state):
-        return state
+        return state[:, 0] if self.numerical_flux.levels > 1 else state
+
+    def limit(self, state):
+        return as_dtype(self.law, state.dtype).clip(state) if self.numerical_flux.clamped else state
 
     @property
     def max_principle(self):
         return self.numerical_flux.stencil == 2 and self.numerical_flux.monotone and self.source is None
 
     def cell_speeds(self, t, state):
+        state = self.averages(state)
         law = as_dtype(self.law, state.dtype)
         if law.curvature == "neither":
             return law.max_wave_speed(jnp.minimum(state[1:], state[:-1]), jnp.maximum(state[1:], state[:-1]))
         return jnp.abs(law.wave_speed(state))
 
     def boundary_speeds(self, t, state):
+        state = self.averages(state)
         law = as_dtype(self.law, state.dtype)
         left, right = (
             jnp.asarray(side, state.dtype) for side in self.boundary.ghost_cells(t, state, self.ghost)

@@ -53,6 +53,18 @@ class AbstractNumericalFlux(eqx.Module):
         """True when F never falls with the left state and never rises with the right one (at CFL ≤ 1)."""
         return False
 
+    @property
+    def levels(self) -> int:
+        """Time levels that the flux sees; with more than one, the state of a scheme is [cells, levels], the
+        newest first, and windows are [levels, stencil].
+        """
+        return 1
+
+    @property
+    def clamped(self) -> bool:
+        """True when every new state is moved into the law's interval; that breaks the conservation."""
+        return False
+
     def check(self, law: AbstractLaw) -> None:
         """Raise a `ValueError` when the flux does not apply to the law."""
 

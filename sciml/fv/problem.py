@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from sciml.fv import boundary as ends
 from sciml.fv import source as sources
-from sciml.fv.catalogue import LAW_TYPES, SCHEMES, lookup
+from sciml.fv.catalogue import LAW_TYPES, scheme_entry
 from sciml.fv.dg import DiscontinuousGalerkin
 from sciml.fv.exact import riemann_cell_averages
 from sciml.fv.fields import read_averages
@@ -260,7 +260,7 @@ class Problem:
 
     def __post_init__(self):
         for name in self.schemes:
-            lookup("scheme", SCHEMES, name)
+            scheme_entry(name)
         if not self.schemes:
             raise ValueError("schemes is empty: name at least one")
         if not self.end_time > 0:
@@ -293,7 +293,7 @@ class Problem:
         """Solve all samples by one scheme; every leaf of the result has a leading axis of samples."""
         grid, law, boundary = grid or self.grid.build(), self.law.build(), self.boundary.build()
         parts = tuple(ramp.build() for ramp in self.ramps)
-        scheme = SCHEMES[name].build(law, grid, boundary, sources.Sources(parts) if parts else None)
+        scheme = scheme_entry(name).build(law, grid, boundary, sources.Sources(parts) if parts else None)
         dtype = jnp.dtype(self.precision)
         averages = jnp.asarray(self.initial_averages(grid), dtype)
         start, data = averages, self.initial.build(grid)
@@ -301,7 +301,7 @@ class Problem:
             start = jnp.asarray(scheme.project(data), dtype)[None]
         cfl, times = min(self.cfl, scheme.cfl_limit), jnp.asarray(self.times, dtype)
 
-        options = {"cfl": cfl, "integrator": SCHEMES[name].integrator, "save_at": times}
+        options = {"cfl": cfl, "integrator": scheme_entry(name).integrator, "save_at": times}
         check_state(law, averages, "initial data")
         if len(averages) == 1:
             solution = solve(scheme, start[0], self.end_time, **options)

@@ -1,0 +1,265 @@
+"""Training of neural fluxes: supervised on exact cell averages, or unsupervised on the weak form.
+
+A stage fixes the length of the rollouts, the number of cells around the initial jump and Δt/Δx; stages go from
+short to long rollouts. Every update rolls a batch of random states out through the scheme itself and takes
+
+- supervised: the mean square of cell averages against the exact entropy solution (Lax-Hopf), or
+- weak form: the mean square of the weak residual of the rollout, plus the entropy residual times its weight;
+  no solution enters, only initial states and the law.
+
+Everything random follows from the seed and the number of the update, so a training resumes bit for bit.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from sciml.fv.boundary import Prescribed
+from sciml.fv.finite_volume import FiniteVolume
+from sciml.fv.grid import UniformGrid
+from sciml.fv.initial import random_piecewise_constant
+from sciml.fv.integrate import rollout
+from sciml.fv.law import AbstractLaw
+from sciml.fv.lax_hopf import lax_hopf_cell_averages
+from sciml.fv.neural_flux import Activation, NeuralFlux
+from sciml.fv.problem import LAW_CONFIGS, LawConfig
+from sciml.fv.weak_form import TestFunctions, bumps, entropy_residual, random_polynomials, weak_residual
+from sciml.typing import Scalar
+
+
+def _doc(default: Any, doc: str) -> Any:
+    return dataclasses.field(default=default, metadata={"doc": doc})
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkConfig:
+    """Sizes of a `NeuralFlux`."""
+
+    stencil: int = _doc(2, "cells seen by a face, an even number")
+    levels: int = _doc(1, "time levels seen by a face")
+    width: int = _doc(15, "hidden channels")
+    depth: int = _doc(6, "hidden layers")
+    activation: Activation = _doc("elu", "elu, relu or tanh")
+    flux_clamp: bool = _doc(False, "move fluxes into the range of the law's flux")
+    state_clamp: bool = _doc(False, "move states into the law's interval; breaks the conservation of mass")
+
+    def build(self, law: AbstractLaw, key: Array) -> NeuralFlux:
+        return NeuralFlux(**dataclasses.asdict(self), law=law, key=key)
+
+
+@dataclasses.dataclass(frozen=True)
+class RolloutStage:
+    """One stage of training: rollouts of a given length."""
+
+    rollout: int = _doc(20, "time steps of a rollout")
+    cells: int = _doc(30, "computed cells of a rollout")
+    dt_dx: float = _doc(0.5, "Δt/Δx")
+    updates: int = _doc(1000, "number of updates")
+    learning_rate: float = _doc(1e-3, "peak learning rate, falling to a twentieth over the stage")
+    batch: int = _doc(16, "random states per update")
+
+    def __post_init__(self):
+        for name in ("rollout", "cells", "updates", "batch"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: give at least 1")
+        for name in ("dt_dx", "learning_rate"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}: give a positive number")
+
+
+@dataclasses.dataclass(frozen=True)
+class WeakFormConfig:
+    """What the unsupervised objective tests with."""
+
+    tests: Literal["bumps", "polynomials"] = _doc("bumps", "compact bumps, or random polynomials")
+    width: float = _doc(4.0, "support of a bump [cells]")
+    count: int = _doc(250, "number of polynomials")
+    degree: int = _doc(50, "degree of the polynomials")
+    entropy: float = _doc(1.0, "weight of the entropy residual; 0 leaves it out")
+    constants: int = _doc(8, "number of Kruzkov constants, equally spaced in the law's interval")
+    entropy_width: float = _doc(4.0, "support of the bumps of the entropy residual [cells]")
+
+    def functions(self, cells: int, seed: int) -> TestFunctions:
+        if self.tests == "bumps":
+            return bumps(cells, self.width)
+        return random_polynomials(cells, self.count, self.degree, seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class NeuralTraining:
+    """Law, network, objective and stages of one training."""
+
+    law: LawConfig = dataclasses.field(  # pyright: ignore[reportInvalidTypeForm]
+        default=LAW_CONFIGS["greenshields"](), metadata={"doc": "conservation law"}
+    )
+    network: NetworkConfig = _doc(NetworkConfig(), "the flux network")
+    objective: Literal["supervised", "weak-form"] = _doc("supervised", "what is minimised")
+    weak_form: WeakFormConfig = _doc(WeakFormConfig(), "test functions of the weak-form objective")
+    stages: tuple[RolloutStage, ...] = _doc((RolloutStage(),), "stages, from short to long rollouts")
+    pieces: int = _doc(2, "pieces of a random initial state; 2 are Riemann problems")
+    states: int = _doc(256, "random states drawn for each stage")
+    seed: int = _doc(0, "of weights, states and batches")
+    clip_norm: float = _doc(1.0, "largest global norm of a gradient")
+    validation_states: int = _doc(16, "random states of 10 pieces for validation, 0 for none")
+    validation_steps: int = _doc(1000, "time steps of a validation, at the Δt/Δx of the last stage")
+    validate_every: int = _doc(1000, "updates between two validations")
+    log_every: int = _doc(100, "updates between two lines of metrics")
+    name: str = _doc("neural", "name of the trained flux")
+
+    def __post_init__(self):
+        if not self.stages:
+            raise ValueError("stages is empty: give at least one stage")
+        for name, least in (("pieces", 1), ("states", 1), ("validation_states", 0), ("validation_steps", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}: give at least {least}")
+        law = self.law.build()
+        if law.curvature == "neither" and self.objective == "supervised":
+            raise ValueError(
+                "supervised training needs the closed-form solution of a concave or convex flux;"
+                ' use objective = "weak-form" for this law'
+            )
+
+    @property
+    def updates(self) -> int:
+        return sum(stage.updates for stage in self.stages)
+
+    def stage_of(self, update: int) -> tuple[int, RolloutStage]:
+        """Number and settings of the stage that an update belongs to."""
+        end = 0
+        for number, stage in enumerate(self.stages):
+            end += stage.updates
+            if update < end:
+                break
+        return number, stage
+
+
+def states_interval(law: AbstractLaw, dt_dx: float, limit: float) -> tuple[float, float]:
+    """The admissible states whose waves stay within a CFL number at Δt/Δx, for laws of unbounded speed."""
+    lower, upper = float(law.lower), float(law.upper)
+    u = np.linspace(lower, upper, 20001)
+    stable = u[np.abs(np.asarray(law.wave_speed(jnp.asarray(u)), float)) * dt_dx <= limit]
+    if not stable.size:
+        raise ValueError(f"dt_dx = {dt_dx}: every wave of {type(law).__name__} is too fast; take a smaller one")
+    return float(stable.min()), float(stable.max())
+
+
+def exact_rollouts(
+    law: AbstractLaw, stage: RolloutStage, *, pieces: int, states: int, reach: int, seed: int, limit: float
+) -> Float[np.ndarray, "states steps+1 cells"]:
+    """Exact cell averages around random jumps, `reach` edge cells at each end included; Δx = 1.
+
+    The jump of a Riemann problem lies in the middle quarter, inner jumps of more pieces anywhere.
+    """
+    rng = np.random.default_rng(seed)
+    lower, upper = states_interval(law, stage.dt_dx, limit)
+    count = stage.cells + 2 * reach
+    values = rng.uniform(lower, upper, (states, pieces))
+    if pieces == 2:
+        inner = count / 2 + rng.uniform(-count / 8, count / 8, (states, 1))
+    else:
+        inner = np.sort(rng.uniform(0, count, (states, pieces - 1)), axis=1)
+    places = np.concatenate([np.zeros((states, 1)), inner, np.full((states, 1), count)], axis=1)
+    times = stage.dt_dx * np.arange(stage.rollout + 1)
+    return lax_hopf_cell_averages(law, places, values, np.arange(count + 1.0), times)
+
+
+def roll_out(
+    flux: NeuralFlux, law: AbstractLaw, truth: Float[Array, "steps+1 cells"], dt_dx: Scalar, reach: int
+) -> Float[Array, "steps+1 inner"]:
+    """States of the scheme from the first row of `truth` on, its edge cells prescribed; Δx = 1."""
+    steps, cells = truth.shape[0] - 1, truth.shape[1] - 2 * reach
+    times = dt_dx * jnp.arange(steps + 1, dtype=truth.dtype)
+    boundary = Prescribed(times, truth[:, :reach], truth[:, -reach:])
+    scheme = FiniteVolume(law, UniformGrid(cells, 0.0, float(cells)), boundary, flux)
+    return rollout(scheme, truth[0, reach:-reach], dt_dx, steps, throw=False).states
+
+
+def make_loss(config: NeuralTraining, law: AbstractLaw) -> Callable:
+    """`loss(flux, batch, key)` for `sciml.train.fit`; a batch is (exact averages, Δt/Δx)."""
+    reach = config.network.stencil // 2
+    scale = 0.5 * (float(law.upper) - float(law.lower))
+
+    @functools.cache
+    def functions(cells: int):
+        chosen = config.weak_form.functions(cells, config.seed)
+        return chosen, bumps(cells, config.weak_form.entropy_width)
+
+    def supervised(flux, truth, dt_dx):
+        error = (roll_out(flux, law, truth, dt_dx, reach) - truth[:, reach:-reach])[1:] / scale
+        return {"error": jnp.mean(error**2)}
+
+    def weak(flux, truth, dt_dx):
+        u = roll_out(flux, law, truth, dt_dx, reach)
+        tests, positive = functions(u.shape[1])
+        speed = (flux.flux_range[1] - flux.flux_range[0]).astype(u.dtype)
+        parts = {"weak": jnp.mean((weak_residual(law, u, dt_dx, tests) / speed) ** 2)}
+        if config.weak_form.entropy:
+            count = config.weak_form.constants
+            levels = jnp.linspace(law.lower, law.upper, count + 2)[1:-1].astype(u.dtype)
+            found = entropy_residual(law, u, levels, dt_dx, positive) / speed
+            parts["entropy"] = config.weak_form.entropy * jnp.mean(found**2)
+        return parts
+
+    one = supervised if config.objective == "supervised" else weak
+
+    def loss(flux, batch, key):
+        truth, dt_dx = batch
+        # In chunks that stay in the cache; the backward pass recomputes the layers of the network.
+        parts = jax.lax.map(lambda rows: one(flux, rows, dt_dx), truth, batch_size=16)
+        parts = {name: jnp.mean(value) for name, value in parts.items()}
+        return sum(parts.values()), parts
+
+    return loss
+
+
+def make_batches(config: NeuralTraining, law: AbstractLaw) -> Callable[[int], Any]:
+    """The batch of an update number: rows of the stage's random states."""
+    reach, limit = config.network.stencil // 2, 0.95 * config.network.stencil / 2
+
+    @functools.lru_cache(maxsize=2)
+    def pool(number: int):
+        stage = config.stages[number]
+        settings = {"pieces": config.pieces, "states": config.states, "reach": reach, "limit": limit}
+        truth = exact_rollouts(law, stage, **settings, seed=config.seed * 1000 + number)
+        return np.asarray(truth, np.float32)
+
+    def batch(update: int):
+        number, stage = config.stage_of(update)
+        rows = np.random.default_rng([config.seed, update]).integers(0, config.states, stage.batch)
+        return pool(number)[rows], np.float32(stage.dt_dx)
+
+    return batch
+
+
+def make_validation(config: NeuralTraining, law: AbstractLaw) -> Callable | None:
+    """`validate(flux)`: mean square error on random states of 10 pieces over long rollouts."""
+    if not config.validation_states:
+        return None
+    reach, steps, dt_dx = max(3, config.network.stencil // 2), config.validation_steps, config.stages[-1].dt_dx
+    cells = 194 + 2 * reach
+    limit = 0.95 * config.network.stencil / 2
+    lower, upper = states_interval(law, dt_dx, limit)
+    data = random_piecewise_constant(
+        10_007 + config.seed, config.validation_states, 10, lower, upper, domain=(0.0, float(cells))
+    )
+    truth = lax_hopf_cell_averages(
+        law, data.breakpoints, data.values, np.arange(cells + 1.0), dt_dx * np.arange(steps + 1)
+    )
+    truth = jnp.asarray(truth, jnp.float32)
+
+    @eqx.filter_jit
+    def errors(flux):
+        def one(rows):
+            error = roll_out(flux, law, rows, jnp.asarray(dt_dx, rows.dtype), reach) - rows[:, reach:-reach]
+            return jnp.mean(error[1:] ** 2)
+
+        return jnp.mean(jax.lax.map(one, truth, batch_size=8))
+
+    return lambda flux: {"mse": errors(flux)}
