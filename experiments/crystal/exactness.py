@@ -47,6 +47,7 @@ class Config:
 def main(argv: list[str]) -> int:
     config, options, path = parse_arguments(argv, Config, command="crystal exactness")
     os.environ["JAX_PLATFORMS"] = "cpu"  # the workers share one accelerator badly
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")  # and a worker is one thread
     failed = 0
     with open_run(options, config, f"crystal-{path.stem if path else 'exactness'}") as run:
         table = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,7 @@ def _column(block: dict[str, Any], tag: str) -> list[Any] | None:
     return None if value is None else value if isinstance(value, list) else [value]
 
 
+@cache
 def element_of(text: str) -> str:
     """Element of a type symbol or label: ``Na1+``, ``NA``, ``O12``, ``Fe_a``; `ValueError` for no element."""
     text = text.strip()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -217,6 +218,7 @@ def snap(
     """Average positions over a group that they obey nearly, so that they obey it to round-off.
 
     Every operator permutes the atoms; x_j becomes the mean over operators of the image that falls on atom j.
+    Which atom that is, is looked up for generators of the group and composed for the other operators.
     Returns the coordinates in [0, 1), the orbit label of every atom and the largest move in Å.
 
     Raises `SymmetryNotFoundError` when an operator does not permute the atoms.
@@ -224,29 +226,61 @@ def snap(
     count, order = len(fractional), group.order
     if order == 1:
         return fractional % 1.0, np.arange(count), 0.0
+    generators, words = _words(group)
     shifts = group.translations / DENOMINATOR
+    images = fractional @ np.swapaxes(group.rotations, 1, 2) + shifts[:, None]  # (g, i, 3)
     permutation = np.empty((order, count), int)
-    correction = np.zeros((count, 3))
-    block = max(1, 400_000 // count**2)
-    for start in range(0, order, block):
-        part = slice(start, start + block)
-        images = fractional @ np.swapaxes(group.rotations[part], 1, 2) + shifts[part, None]  # (g, i, 3)
-        difference = images[:, :, None] - fractional  # (g, i, j, 3)
+    permutation[0] = np.arange(count)
+    other = species[:, None] != species
+    factor = np.linalg.cholesky(metric)
+    for g in generators:
+        difference = images[g][:, None] - fractional  # (i, j, 3)
         difference -= np.rint(difference)
-        squared = ((difference @ metric) * difference).sum(-1)
-        squared = np.where(species[:, None] == species, squared, np.inf)
-        nearest = squared.argmin(-1)
-        permutation[part] = nearest
-        moves = np.take_along_axis(difference, nearest[..., None, None], 2)[:, :, 0]
-        np.add.at(correction, nearest, moves)
-    if not (np.sort(permutation, axis=1) == np.arange(count)).all():
-        raise SymmetryNotFoundError(
-            f"{name}: an operator of {group!r} does not map the atoms onto themselves"
-        )
+        difference = difference @ factor
+        squared = np.einsum("ijc,ijc->ij", difference, difference)
+        squared[other] = np.inf
+        permutation[g] = nearest = squared.argmin(1)
+        if np.bincount(nearest, minlength=count).max() > 1:
+            raise SymmetryNotFoundError(
+                f"{name}: an operator of {group!r} does not map the atoms onto themselves"
+            )
+    for product, first, second in words:
+        permutation[product] = permutation[first][permutation[second]]
+    moves = images - fractional[permutation]
+    moves -= np.rint(moves)
+    correction = np.zeros((count, 3))
+    np.add.at(correction, permutation, moves)
     correction /= order
     relative = correction - correction.mean(0)  # a common shift is the choice of origin, no distortion
     displacement = float(np.sqrt(((relative @ metric) * relative).sum(-1).max()))
     return (fractional + correction) % 1.0, permutation.min(0), displacement
+
+
+@cache
+def _words(group: SpaceGroup) -> tuple[list[int], list[tuple[int, int, int]]]:
+    """Generators of a group, and (product, first, second) for every other operator in an order in which both
+    factors are known; the operator 0 is the identity.
+    """
+    rotations, translations = group.rotations, group.translations
+    weights = 24 ** np.arange(3), 9 ** np.arange(9) * 24**3
+    codes = translations @ weights[0] + rotations.reshape(-1, 9) @ weights[1]
+    products = (rotations[:, None] @ rotations).reshape(-1, 9) @ weights[1]
+    shifts = (np.einsum("aij,bj->abi", rotations, translations) + translations[:, None]) % DENOMINATOR
+    place = np.argsort(codes)
+    table = place[np.searchsorted(codes[place], products.reshape(group.order, -1) + shifts @ weights[0])]
+    known, generators, words = [0], [], []
+    for operator in range(1, group.order):
+        if operator in known:
+            continue
+        generators.append(operator)
+        known.append(operator)
+        for first in known:  # grows on the way
+            for second in generators:
+                product = int(table[first, second])
+                if product not in known:
+                    known.append(product)
+                    words.append((product, first, second))
+    return generators, words
 
 
 def detect_with_time_limit(
