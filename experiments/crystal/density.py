@@ -1,22 +1,30 @@
-"""A learned invariant density: one network for 20 space groups at once, judged on groups that it never saw.
+"""A learned invariant density: shared weights for cells of 20 space groups at once, judged on groups never seen.
 
     python experiments/crystal/density.py experiments/crystal/density.toml
 
 The map to learn: atoms (two kinds, on random orbits) -> ρ(r) = tanh of a sum of Gaussians, positive for one
-kind and negative for the other. It is nonlinear, so no convolution of the atoms is enough. In one table,
-relative L2 error of the density:
+kind and negative for the other. It is nonlinear, so no convolution of the atoms is enough. One table, mean
+relative L2 error over crystals, and the largest |f(Rx + t) - f(x)| over the root mean square of f:
 
-    zero                the mean of the density
-    linear              the best isotropic convolution of the atoms, a least-squares fit of φ(|k|): the
-    classical answer network             SpaceGroupFourierNetwork, the same weights for all groups
-    series (own cell)   a SymmetricFourierSeries fitted to each crystal's own density: the limit of the
-    truncated basis
+    mean                          the mean of the density of that crystal
+    series                        a SymmetricFourierSeries whose coefficients are one shared φ(|k|) times the
+                                  structure factors, by least squares: the best isotropic convolution
+    network                       SpaceGroupFourierNetwork
+    no symmetry, same functions   the same network on plain waves, as many as the symmetric basis has functions
+    no symmetry, index weights    the same network with a weight for every Miller index instead of φ(|k|): a
+                                  Fourier neural operator on the cell, about as many weights
+    the same, more indices        with all indices up to 3, and so more weights
+    network on plain waves        the trained weights of `network`, evaluated without the stars, whole cell
+    limit of the basis            the density's own projection: what no function in the basis can beat
+
+All see the same crystals, batches and points of the loss.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,23 +33,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jaxtyping import Array, Float
 
 from sciml.cli.arguments import open_run, parse_arguments
-from sciml.crystal.fourier import stack_bases
+from sciml.crystal.fourier import FourierBasis, SymmetricFourierSeries, stack_bases
 from sciml.crystal.lattice import lattice_of, metric_of, random_metric, reciprocal_metric
 from sciml.crystal.layers import SpaceGroupFourierNetwork, atom_density, radial_bumps
 from sciml.crystal.space_group import SpaceGroup
-from sciml.crystal.star import stars_within
-from sciml.crystal.symmetrise import asymmetric_points, compatible_shape
+from sciml.crystal.star import build_stars, first_stars, index_ball, stars_within
+from sciml.crystal.symmetrise import asymmetric_points, compatible_shape, grid_points
 from sciml.crystal.testing import orbit_of
+from sciml.plot import COLOURS, figure, style
 
 TRAIN = (2, 4, 9, 14, 15, 18, 19, 29, 33, 61, 62, 76, 92, 96, 114, 136, 146, 148, 152, 176)
 UNSEEN = (1, 7, 36, 60, 86, 122, 161, 167, 169, 205)
+PLAIN = SpaceGroup.from_number(1)
 
 
 @dataclass(frozen=True)
 class Config:
-    """Sizes of data, network and training."""
+    """Sizes of data, networks and training."""
 
     train: tuple[int, ...] = field(default=TRAIN, metadata={"doc": "space groups of the training crystals"})
     unseen: tuple[int, ...] = field(default=UNSEEN, metadata={"doc": "space groups that are only evaluated"})
@@ -58,181 +69,372 @@ class Config:
     seed: int = 0
 
 
-def make_crystal(number: int, config: Config, rng: np.random.Generator) -> dict[str, Any]:
-    """A crystal with one orbit of each kind, its density at quadrature points; None when the draw does
-    not fit.
-    """
-    group = SpaceGroup.from_number(number).primitive()
-    metric = random_metric(group, rng)
-    orbits = [orbit_of(group, rng.uniform(size=(1, 3)))[:, 0] for _ in range(2)]
-    atoms = np.concatenate(orbits)
-    metric = metric * (config.volume * len(atoms) / np.sqrt(np.linalg.det(metric))) ** (2 / 3)
-    lattice = lattice_of(metric)
-    kind = np.repeat([1.0, -1.0], len(orbits[0]))
-    edges = np.sqrt(np.diag(metric))
-    steps = tuple(int(n) for n in np.maximum(np.rint(edges * 2.6 * config.cutoff), 4))
-    where, share = asymmetric_points(group, compatible_shape(group, (steps[0], steps[1], steps[2])))
-    if len(where) > config.points:
-        chosen = rng.choice(
-            len(where), config.points, replace=False
-        )  # unbiased when the grid is finer than needed
-        where, share = where[chosen], share[chosen] / share[chosen].sum()
-    # the exact target, by the Fourier sum of the Gaussians over the whole cell up to where they vanish
-    table = stars_within(SpaceGroup.from_number(1), lattice, 3.2 / (2 * np.pi * config.sigma) * 1.6)
-    k = table.miller[:, 0]
-    gauss = np.exp(-2 * (np.pi * config.sigma * table.frequency(reciprocal_metric(metric_of(lattice)))) ** 2)
+# --- data ---------------------------------------------------------------------------------------------------
+
+
+class View(eqx.Module):
+    """Crystals of one data set in one kind of basis: what a network needs. Stacked."""
+
+    basis: FourierBasis
+    field: Float[Array, "crystals stars 2 kinds"]
+    points: Float[Array, "crystals points 3"]
+    share: Float[Array, "crystals points"]
+
+
+@dataclass(frozen=True)
+class Crystals:
+    """One data set: its views by name, and the density at the points of the loss."""
+
+    groups: list[SpaceGroup]
+    lattices: list[np.ndarray]
+    atoms: list[np.ndarray]
+    kinds: list[np.ndarray]
+    views: dict[str, View]
+    density: Array
+
+
+def exact_density(lattice, atoms, kind, points, config: Config) -> np.ndarray:
+    """The target, by the Fourier sum of the Gaussians up to where they vanish."""
+    table = stars_within(PLAIN, lattice, 3.2 / (2 * np.pi * config.sigma) * 1.6)
+    k, reciprocal = table.miller[:, 0], reciprocal_metric(metric_of(lattice))
+    gauss = np.exp(-2 * (np.pi * config.sigma * table.frequency(reciprocal)) ** 2)
     factors = (kind * np.exp(2j * np.pi * k @ atoms.T)).sum(1) * gauss * np.where(k.any(1), 2, 1)
-    waves = np.exp(-2j * np.pi * where @ k.T)
-    density = np.tanh(60 * np.real(waves @ factors) / np.sqrt(np.linalg.det(metric)))
-    more = config.points - len(where)
-    return {
-        "table": stars_within(group, lattice, config.cutoff),
-        "lattice": lattice,
-        "atoms": atoms,
-        "kind": kind,
-        "where": np.pad(where, ((0, more), (0, 0))),
-        "share": np.pad(share, (0, more)),
-        "density": np.pad(density, (0, more)),
-    }
+    waves = np.exp(-2j * np.pi * points @ k.T)
+    return np.tanh(60 * np.real(waves @ factors) / abs(np.linalg.det(lattice)))
 
 
-def make_set(numbers: tuple[int, ...], count: int, config: Config, seed: int):
-    """Stacked arrays of `count` crystals of every group."""
+def make_crystals(numbers: tuple[int, ...], count: int, config: Config, seed: int) -> Crystals:
+    """`count` crystals of every group, one random orbit of each kind."""
     rng = np.random.default_rng(seed)
-    crystals = [make_crystal(number, config, rng) for number in numbers for _ in range(count)]
-    bases = stack_bases([c["table"] for c in crystals], [c["lattice"] for c in crystals])
-    most = max(len(c["atoms"]) for c in crystals)
-    pad = [
-        (
-            np.pad(c["atoms"], ((0, most - len(c["atoms"])), (0, 0))),
-            np.pad(c["kind"], (0, most - len(c["kind"]))),
-        )
-        for c in crystals
+    groups = [SpaceGroup.from_number(number).primitive() for number in numbers for _ in range(count)]
+    lattices, atoms, kinds, grids = [], [], [], []
+    for group in groups:
+        metric = random_metric(group, rng)
+        orbits = [orbit_of(group, rng.uniform(size=(1, 3)))[:, 0] for _ in range(2)]
+        atoms.append(np.concatenate(orbits))
+        kinds.append(np.repeat([1.0, -1.0], len(orbits[0])))
+        scale = (config.volume * len(atoms[-1]) / np.sqrt(np.linalg.det(metric))) ** (2 / 3)
+        lattices.append(lattice_of(metric * scale))
+        edges = np.sqrt(np.diag(metric * scale))
+        n1, n2, n3 = (int(n) for n in np.maximum(np.rint(edges * 2.6 * config.cutoff), 4))
+        where, share = asymmetric_points(group, compatible_shape(group, (n1, n2, n3)))
+        if len(where) > config.points:  # the grid of some groups is finer than needed
+            chosen = rng.choice(len(where), config.points, replace=False)
+            where, share = where[chosen], share[chosen] / share[chosen].sum()
+        grids.append((where, share))
+    density = [
+        exact_density(lattice, x, kind, where, config)
+        for lattice, x, kind, (where, _) in zip(lattices, atoms, kinds, grids, strict=True)
     ]
-    kinds = np.stack([kind for _, kind in pad])
-    weights = np.stack([kinds == 1, kinds == -1], axis=-1)
-    arrays = [np.stack([c[key] for c in crystals]) for key in ("lattice", "where", "share", "density")]
-    lattice, where, share, density = (jnp.asarray(a.astype(np.float32)) for a in arrays)
-    positions = jnp.asarray(np.stack([atoms for atoms, _ in pad]).astype(np.float32))
-    fields = eqx.filter_jit(eqx.filter_vmap(atom_density))(
-        bases, lattice, positions, jnp.asarray(weights.astype(np.float32))
-    )
-    return bases, fields * config.volume, where, share, density
+    symmetric = [stars_within(g, lattice, config.cutoff) for g, lattice in zip(groups, lattices, strict=True)]
+    tables = {
+        "symmetric": symmetric,
+        "same functions": [
+            first_stars(PLAIN, lattice, -(-table.functions // 2))
+            for table, lattice in zip(symmetric, lattices, strict=True)
+        ],
+        "indices 14": [build_stars(PLAIN, _indices(3))] * len(groups),
+        "indices 62": [build_stars(PLAIN, _indices(9))] * len(groups),
+        "plain": [stars_within(PLAIN, lattice, config.cutoff) for lattice in lattices],
+    }
+    whole = {"same functions": 5, "indices 14": 5, "indices 62": 7}
+    views = {}
+    for name, each in tables.items():
+        if name == "symmetric":
+            quadrature = grids
+        elif name == "plain":
+            quadrature = [_grid(_shape(lattice, config)) for lattice in lattices]
+        else:
+            quadrature = [_grid((whole[name],) * 3)] * len(groups)
+        views[name] = _view(each, lattices, atoms, kinds, quadrature, config)
+    return Crystals(groups, lattices, atoms, kinds, views, _stack(density, np.float32))
 
 
-def relative_error(predicted, share, density):
+def _indices(squared: int) -> np.ndarray:
+    miller = index_ball(3)
+    return np.concatenate([np.zeros((1, 3), int), miller[(miller**2).sum(1) <= squared]])
+
+
+def _shape(lattice: np.ndarray, config: Config) -> tuple[int, ...]:
+    return tuple(int(n) for n in np.ceil(np.sqrt(np.diag(metric_of(lattice))) * 2.6 * config.cutoff))
+
+
+def _grid(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    points = grid_points((shape[0], shape[1], shape[2])).reshape(-1, 3)
+    return points, np.full(len(points), 1 / len(points))
+
+
+def _stack(arrays: list[np.ndarray], dtype) -> Array:
+    most = max(len(a) for a in arrays)
+    padded = [np.pad(a, ((0, most - len(a)),) + ((0, 0),) * (a.ndim - 1)) for a in arrays]
+    return jnp.asarray(np.stack(padded).astype(dtype))
+
+
+def _view(tables, lattices, atoms, kinds, quadrature, config: Config) -> View:
+    basis = stack_bases(tables, lattices)
+    weights = _stack([np.stack([kind == 1, kind == -1], axis=1) for kind in kinds], np.float32)
+    arrays = jnp.asarray(np.stack(lattices).astype(np.float32)), _stack(atoms, np.float32), weights
+    fields = eqx.filter_jit(eqx.filter_vmap(atom_density))(basis, *arrays) * config.volume
+    points, share = (_stack([pair[i] for pair in quadrature], np.float32) for i in (0, 1))
+    return View(basis, fields, points, share)
+
+
+# --- models -------------------------------------------------------------------------------------------------
+
+
+class IndexFilter(eqx.Module):
+    """A weight for every row of the basis, whatever |k| it has in this crystal."""
+
+    weight: Float[Array, "rows out in"]
+
+    def __call__(self, frequency: Float[Array, " rows"]) -> Float[Array, "rows out in"]:
+        """The weights."""
+        return self.weight
+
+
+def index_network(rows: int, config: Config) -> SpaceGroupFourierNetwork:
+    """The network with an `IndexFilter` in place of every `RadialFilter`."""
+    key = jax.random.key(config.seed)
+    network = SpaceGroupFourierNetwork(2, 1, config.cutoff, config.width, config.depth, key=key)
+    layers = [network.lift, *network.layers]
+    filters = [
+        IndexFilter(
+            jax.random.normal(jax.random.fold_in(key, i), (rows, *layer.filter.weight.shape[1:]))
+            * (2 * layer.filter.weight.shape[2]) ** -0.5
+        )
+        for i, layer in enumerate(layers)
+    ]
+    return eqx.tree_at(lambda n: [layer.filter for layer in [n.lift, *n.layers]], network, filters)
+
+
+def weights_of(network) -> int:
+    """Number of trained weights."""
+    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array)))
+
+
+@eqx.filter_jit
+def predict(network, view: View, where: Array) -> Array:
+    """Predicted density of each crystal at points (crystals, points, 3)."""
+
+    def one(view: View, points: Array) -> Array:
+        coefficients = network(view.basis, view.field, view.points, view.share)
+        return jnp.einsum("qsr,src->q", jax.vmap(view.basis)(points), coefficients)
+
+    return jax.vmap(one)(view, where)
+
+
+def train(network, view: View, where: Array, share: Array, density: Array, config: Config, log: Callable):
+    """Fit a network to all crystals of a view; Adam with cosine decay."""
+    schedule = optax.cosine_decay_schedule(config.rate, config.steps)
+    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
+    state = optimiser.init(eqx.filter(network, eqx.is_inexact_array))
+
+    @eqx.filter_jit
+    def step(network, state, batch):
+        def loss(network):
+            view, where, share, density = batch
+            return (share * (predict(network, view, where) - density) ** 2).sum(-1).mean()
+
+        value, gradient = eqx.filter_value_and_grad(loss)(network)
+        updates, state = optimiser.update(gradient, state)
+        return eqx.apply_updates(network, updates), state, value
+
+    rng = np.random.default_rng(config.seed)
+    data = (view, where, share, density)
+    for number in range(config.steps):
+        rows = rng.choice(len(density), min(config.batch, len(density)), replace=False)
+        network, state, value = step(network, state, jax.tree.map(lambda a: a[rows], data))  # noqa: B023
+        if number % 50 == 0 or number == config.steps - 1:
+            log(number, float(value))
+    return network
+
+
+@eqx.filter_jit
+def series_coefficients(view: View, weights: Array, cutoff: Array) -> Array:
+    """Coefficients Σ_pc w_pc φ_p(|k|) F_c(k) plus a constant, (crystals, stars, 2); linear in the weights."""
+
+    def one(basis: FourierBasis, given: Array) -> Array:
+        radial = radial_bumps(basis.frequency, cutoff, (weights.shape[0] - 1) // 2)
+        mixed = jnp.einsum("sp,src,pc->sr", radial, given, weights[1:].reshape(-1, 2))
+        constant = basis.exists & (basis.frequency == 0)[:, None]
+        return mixed + constant * weights[0]
+
+    return jax.vmap(one)(view.basis, view.field)
+
+
+def evaluate_series(view: View, coefficients: Array, where: Array) -> Array:
+    """Values at points of every crystal's own `SymmetricFourierSeries`."""
+
+    def one(basis: FourierBasis, c: Array, points: Array) -> Array:
+        series = SymmetricFourierSeries(basis, key=jax.random.key(0))
+        return jax.vmap(eqx.tree_at(lambda s: s.coefficients, series, c))(points)
+
+    return eqx.filter_jit(jax.vmap(one))(view.basis, coefficients, where)
+
+
+def fit_series(train: Crystals, validation: Crystals, cutoff: Array, terms: int = 12) -> Array:
+    """Shared weights of the series by least squares; the ridge is chosen on crystals of their own."""
+
+    def design(data: Crystals) -> np.ndarray:
+        view = data.views["symmetric"]
+        columns = [
+            evaluate_series(view, series_coefficients(view, unit, cutoff), view.points)
+            for unit in jnp.eye(1 + 2 * terms)
+        ]
+        return np.asarray(jnp.stack(columns, axis=-1), float)
+
+    share = np.asarray(train.views["symmetric"].share, float)
+    columns, test = design(train), design(validation)
+    gram = np.einsum("bq,bqi,bqj->ij", share, columns, columns)
+    right = np.einsum("bq,bqi,bq->i", share, columns, np.asarray(train.density, float))
+    best = (np.inf, right)
+    for power in range(-9, 1):
+        ridge = 10.0**power * np.trace(gram) / len(gram)
+        weights = np.linalg.solve(gram + ridge * np.eye(len(gram)), right)
+        error = float(relative_error(test @ weights, validation).mean())
+        best = min(best, (error, weights), key=lambda pair: pair[0])
+    return jnp.asarray(best[1].astype(np.float32))
+
+
+# --- judgement ----------------------------------------------------------------------------------------------
+
+
+def relative_error(predicted, data: Crystals) -> np.ndarray:
     """Relative L2 error of each crystal over its cell."""
-    return jnp.sqrt((share * (predicted - density) ** 2).sum(-1) / (share * density**2).sum(-1))
+    share, density = np.asarray(data.views["symmetric"].share), np.asarray(data.density)
+    return np.sqrt((share * (predicted - density) ** 2).sum(-1) / (share * density**2).sum(-1))
 
 
-@eqx.filter_jit
-def predict(network, bases, fields, where, share):
-    def one(basis, given, points, weights):
-        coefficients = network(basis, given, points, weights)
-        return jnp.einsum("qsr,src->q", jax.vmap(basis)(points), coefficients)
-
-    return jax.vmap(one)(bases, fields, where, share)
-
-
-@eqx.filter_jit
-def design(bases, fields, where, cutoff, terms=12):
-    """Columns of the linear model: every kind convolved with every radial kernel, and a constant."""
-
-    def one(basis, given, points):
-        radial = radial_bumps(basis.frequency, cutoff, terms)
-        columns = jnp.einsum("qsr,sp,src->qpc", jax.vmap(basis)(points), radial, given)
-        return jnp.concatenate([columns.reshape(len(points), -1), jnp.ones((len(points), 1))], axis=1)
-
-    return jax.vmap(one)(bases, fields, where)
+def projection_error(data: Crystals) -> np.ndarray:
+    """Error of the least-squares series of every crystal on its own density."""
+    view = data.views["symmetric"]
+    waves = np.asarray(jax.vmap(lambda b, x: jax.vmap(b)(x))(view.basis, view.points), float)
+    fitted = []
+    for matrix, weight, target in zip(waves, np.asarray(view.share), np.asarray(data.density), strict=True):
+        matrix, root = matrix.reshape(len(target), -1), np.sqrt(weight)
+        fitted.append(matrix @ np.linalg.lstsq(matrix * root[:, None], target * root, rcond=1e-8)[0])
+    return relative_error(np.stack(fitted), data)
 
 
-def fit_linear(train, validation, cutoff: float) -> np.ndarray:
-    """Weights of the linear model; the ridge that stabilises them is chosen on crystals of its own."""
-    columns, root = (
-        np.asarray(design(train[0], train[1], train[2], cutoff), float),
-        np.sqrt(np.asarray(train[3], float))[..., None],
-    )
-    matrix = (columns * root).reshape(-1, columns.shape[-1])
-    target = (np.asarray(train[4])[..., None] * root).reshape(-1)
-    gram, scale = matrix.T @ matrix, np.trace(matrix.T @ matrix) / columns.shape[-1]
-    test = np.asarray(design(validation[0], validation[1], validation[2], cutoff), float)
-
-    def error(ridge: float) -> tuple[float, np.ndarray]:
-        weights = np.linalg.solve(gram + ridge * scale * np.eye(len(gram)), matrix.T @ target)
-        return float(relative_error(jnp.asarray(test @ weights), *validation[3:]).mean()), weights
-
-    return min((error(10.0**power) for power in range(-9, 1)), key=lambda pair: pair[0])[1]
+def asymmetry(values_at: Callable[[Array], Array], data: Crystals) -> float:
+    """Largest |f(Rx + t) - f(x)| over crystals, operators and two points, over the rms of f there."""
+    x = np.random.default_rng(5).uniform(size=(2, 3))
+    images = [np.resize(orbit_of(group, x), (48, 2, 3)).reshape(-1, 3) for group in data.groups]
+    values = np.asarray(values_at(jnp.asarray(np.stack(images).astype(np.float32)))).reshape(-1, 48, 2)
+    return float(np.abs(values - values[:, :1]).max() / np.sqrt((values**2).mean()))
 
 
-@eqx.filter_jit
-def waves_of(bases, where):
-    return jax.vmap(lambda basis, points: jax.vmap(basis)(points))(bases, where)
-
-
-def series_error(data) -> np.ndarray:
-    """Error of the least-squares SymmetricFourierSeries of every crystal."""
-    bases, _, where, share, density = data
-    waves = np.asarray(waves_of(bases, where), float).reshape(*where.shape[:2], -1)
-    errors = []
-    for matrix, weight, target in zip(waves, np.asarray(share), np.asarray(density), strict=True):
-        root = np.sqrt(weight)
-        solution = np.linalg.lstsq(matrix * root[:, None], target * root, rcond=1e-8)[0]
-        errors.append(float(relative_error(matrix @ solution, weight, target)))
-    return np.array(errors)
+def draw(errors: dict[str, np.ndarray], data: Crystals, models: dict[str, Callable], config: Config) -> Any:
+    """Errors by unseen group, and one crystal of the last of them in the plane z = 0: exact and predicted."""
+    made, axes = figure(2, 1 + len(models), width=7.6, height=5.2)
+    grid = axes[0, 0].get_gridspec()
+    for ax in axes[0]:
+        ax.remove()
+    numbers = np.array([group.number for group in data.groups])
+    place = np.arange(len(config.unseen))
+    with style():
+        top = made.add_subplot(grid[0, :])
+        for i, (name, values) in enumerate(errors.items()):
+            means = [values[numbers == number].mean() for number in config.unseen]
+            top.plot(place, means, "osD^v"[i % 5], color=COLOURS[i], markersize=5, label=name)
+        top.set_xticks(place, [f"{SpaceGroup.from_number(n).symbol}\n{n}" for n in config.unseen])
+        top.set_ylabel("relative L2 error")
+        top.set_ylim(0, None)
+        top.legend(ncols=2, fontsize=7)
+        row = len(data.groups) - 1
+        side = np.linspace(0, 1, 49)
+        plane = np.stack([*np.meshgrid(side, side, indexing="ij"), np.zeros((49, 49))], axis=-1)
+        x, y, _ = np.moveaxis(plane @ data.lattices[row], -1, 0)
+        where = jnp.asarray(np.tile(plane.reshape(1, -1, 3), (len(data.groups), 1, 1)).astype(np.float32))
+        panels = {
+            "exact": exact_density(
+                data.lattices[row], data.atoms[row], data.kinds[row], plane.reshape(-1, 3), config
+            )
+        }
+        panels |= {name: np.asarray(values_at(where))[row] for name, values_at in models.items()}
+        for ax, (name, values) in zip(axes[1], panels.items(), strict=True):
+            ax.pcolormesh(x, y, values.reshape(49, 49), cmap="RdBu_r", vmin=-1, vmax=1, shading="gouraud")
+            ax.set_title(name, fontsize=7)
+            ax.set_aspect("equal")
+            ax.axis("off")
+    return made
 
 
 def main(argv: list[str]) -> int:
     config, options, path = parse_arguments(argv, Config, command="crystal density")
     with open_run(options, config, f"crystal-{path.stem if path else 'density'}") as run:
-        train = make_set(config.train, config.crystals, config, config.seed)
+        fitted = make_crystals(config.train, config.crystals, config, config.seed)
         sets = {
-            "trained groups, new crystals": make_set(config.train, 2, config, config.seed + 1),
-            "unseen groups": make_set(config.unseen, 4, config, config.seed + 2),
+            "training crystals": fitted,
+            "trained groups, new crystals": make_crystals(config.train, 2, config, config.seed + 1),
+            "unseen groups": make_crystals(config.unseen, 4, config, config.seed + 2),
         }
-        linear = fit_linear(train, make_set(config.train, 2, config, config.seed + 3), config.cutoff)
-        network = SpaceGroupFourierNetwork(
-            2, 1, config.cutoff, config.width, config.depth, key=jax.random.key(config.seed)
+        cutoff = jnp.asarray(config.cutoff, jnp.float32)
+        shared = fit_series(fitted, make_crystals(config.train, 2, config, config.seed + 3), cutoff)
+
+        key = jax.random.key(config.seed)
+        radial = SpaceGroupFourierNetwork(2, 1, config.cutoff, config.width, config.depth, key=key)
+        starts = {
+            "network": ("symmetric", radial),
+            "no symmetry, same functions": ("same functions", radial),
+            "no symmetry, index weights": ("indices 14", index_network(14, config)),
+            "the same, more indices": ("indices 62", index_network(62, config)),
+        }
+        points = fitted.views["symmetric"]
+        trained, seconds = {}, {}
+        for name, (view, start) in starts.items():
+            started = time.perf_counter()
+
+            def log(step: int, loss: float, name=name) -> None:
+                run.log({"model": name, "step": step, "loss": loss})
+                if step % 200 == 0:
+                    print(f"{name}: step {step:4d}  loss {loss:.5f}", flush=True)
+
+            data = (fitted.views[view], points.points, points.share, fitted.density)
+            trained[name] = (view, train(start, *data, config, log))
+            seconds[name] = time.perf_counter() - started
+        trained["network on plain waves"] = ("plain", trained["network"][1])
+
+        table: dict[str, Any] = {}
+        errors: dict[str, np.ndarray] = {}
+        models: dict[str, Callable[[Array], Array]] = {}
+        for label, data in sets.items():
+            view = data.views["symmetric"]
+            coefficients = series_coefficients(view, shared, cutoff)
+            models = {"series": lambda x, v=view, c=coefficients: evaluate_series(v, c, x)}
+            for name, (kind, network) in trained.items():
+                models[name] = lambda x, n=network, v=data.views[kind]: predict(n, v, x)
+            mean = np.asarray(
+                (view.share * data.density).sum(-1, keepdims=True) * jnp.ones_like(data.density)
+            )
+            errors = {"mean": relative_error(mean, data)}
+            errors |= {name: relative_error(np.asarray(f(view.points)), data) for name, f in models.items()}
+            errors["limit of the basis"] = projection_error(data)
+            table[label] = {name: float(values.mean()) for name, values in errors.items()}
+            table[label]["crystals"] = len(data.groups)
+        residuals = {name: asymmetry(f, sets["unseen groups"]) for name, f in models.items()}
+        sizes = {name: weights_of(network) for name, (_, network) in trained.items()} | {
+            "series": shared.size
+        }
+        functions = {
+            name: float(fitted.views[kind].basis.exists.sum((1, 2)).mean())
+            for name, (kind, _) in trained.items()
+        }
+        run.write_metrics(table | {"asymmetry": residuals, "weights": sizes, "seconds": seconds})
+        print(
+            f"{'relative L2 error':30s}{'weights':>9s}{'functions':>10s}"
+            + "".join(f"{k:>30s}" for k in table)
+            + f"{'asymmetry':>11s}"
         )
-        schedule = optax.cosine_decay_schedule(config.rate, config.steps)
-        optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
-        state = optimiser.init(eqx.filter(network, eqx.is_inexact_array))
-
-        @eqx.filter_jit
-        def step(network, state, batch):
-            def loss(network):
-                bases, fields, where, share, density = batch
-                errors = share * (predict(network, bases, fields, where, share) - density) ** 2
-                return errors.sum(-1).mean()
-
-            value, gradient = eqx.filter_value_and_grad(loss)(network)
-            updates, state = optimiser.update(gradient, state)
-            return eqx.apply_updates(network, updates), state, value
-
-        rng = np.random.default_rng(config.seed)
-        size = len(config.train) * config.crystals
-        started = time.perf_counter()
-        for number in range(config.steps):
-            rows = rng.choice(size, min(config.batch, size), replace=False)
-            network, state, value = step(network, state, jax.tree.map(lambda a: a[rows], train))  # noqa: B023
-            if number % 50 == 0 or number == config.steps - 1:
-                run.log({"step": number, "loss": float(value), "seconds": time.perf_counter() - started})
-                print(f"step {number:5d}  loss {float(value):.5f}", flush=True)
-
-        table = {}
-        for label, data in {"training crystals": train, **sets}.items():
-            bases, fields, where, share, density = data
-            fitted = np.asarray(design(bases, fields, where, config.cutoff), float) @ linear
-            mean = (share * density).sum(-1, keepdims=True) * jnp.ones_like(density)
-            table[label] = {
-                "crystals": len(density),
-                "mean of the density": float(relative_error(mean, share, density).mean()),
-                "linear": float(relative_error(jnp.asarray(fitted), share, density).mean()),
-                "network": float(relative_error(predict(network, *data[:4]), share, density).mean()),
-                "series (own cell)": float(series_error(data).mean()),
-            }
-            print(label, {k: round(v, 4) for k, v in table[label].items()})
-        run.write_metrics(table)
-        eqx.tree_serialise_leaves(run.checkpoints / "network.eqx", network)
+        for name in errors:
+            row = "".join(f"{table[label][name]:30.4f}" for label in table)
+            print(
+                f"{name:30s}{sizes.get(name, 0):9d}{functions.get(name, 0):10.1f}{row}{residuals.get(name, 0):11.1e}"
+            )
+        shown = ("network", "no symmetry, same functions", "the same, more indices")
+        kept = {k: v for k, v in errors.items() if k not in ("mean", "network on plain waves")}
+        run.figure("density", draw(kept, sets["unseen groups"], {k: models[k] for k in shown}, config))
+        eqx.tree_serialise_leaves(run.checkpoints / "network.eqx", trained["network"][1])
         print(f"written to {run.path}")
     return 0
 

@@ -147,24 +147,18 @@ def _representative(members: np.ndarray) -> np.ndarray:
 
 
 def residuals(found: Detection, *, cutoff: float = 0.6) -> tuple[float, float]:
-    """Largest |f(Rx + t) - f(x)| of the basis of a structure over its atoms and operators, float32 and
-    float64.
+    """Largest |f(Rx + t) - f(x)| of the basis of a structure over its operators, at atoms of up to eight
+    orbits; float32 and float64.
     """
-    import jax
-    import jax.numpy as jnp
+    from sciml.crystal.star import stars_within
+    from sciml.crystal.testing import basis_residual, orbit_of
 
-    from sciml.crystal.fourier import FourierBasis
-    from sciml.crystal.testing import orbit_of
-
-    points = orbit_of(found.space_group, found.fractional[:64])
-    worst = []
-    for double in (False, True):
-        with jax.enable_x64(double):
-            basis = FourierBasis(found.space_group, found.lattice, cutoff=cutoff)
-            x = jnp.asarray(points.astype(basis.frequency.dtype))
-            values = jax.lax.map(jax.vmap(basis), x)
-            worst.append(float(jnp.abs(values - values[0]).max()))
-    return worst[0], worst[1]
+    group = found.space_group
+    atoms = np.resize(found.fractional[np.unique(found.orbit)], (8, 3))
+    images = np.resize(orbit_of(group, atoms), (48, 8, 3))  # one shape for all structures
+    table = stars_within(group, found.lattice, cutoff)
+    single, double = (basis_residual(table, found.lattice, images, double=wide) for wide in (False, True))
+    return single, double
 
 
 def _self_check(figures: Path | None) -> int:

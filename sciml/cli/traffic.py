@@ -32,7 +32,7 @@ def traffic(argv: list[str]) -> int:
     run = open_run(options, config, f"fv-traffic-{path.stem if path is not None else config.data.kind}")
     with run:
         settings = config.calibration
-        total = 2 * len(config.diagrams) * len(config.schemes) + 1
+        total = 2 * (len(config.diagrams) * len(config.schemes) + len(config.neural)) + 1
         with _Progress(total) as progress:
             result = study(
                 (config.train, train),
@@ -45,6 +45,8 @@ def traffic(argv: list[str]) -> int:
                 cfl=config.cfl,
                 seed=settings.seed,
                 source=config.source(train.attrs.get("lanes")),
+                neural=config.neural,
+                log=run.log,
                 progress=progress,
             )
         metrics = {**result.metrics, "missing": missing}
@@ -132,11 +134,21 @@ def _best(result: Study) -> str:
     return min(result.calibrations, key=lambda name: models[name]["train"]["mse"])
 
 
+def _shown(result: Study) -> list[str]:
+    """The models in the figures: the best calibrated one, and the best neural flux if there is one; both by
+    the training day.
+    """
+    models = result.metrics["models"]
+    neural = [name for name in models if "training" in models[name]]
+    order = sorted(neural, key=lambda name: models[name]["training"]["validation_mse"])
+    return [_best(result), *order[:1]]
+
+
 def _figures(run: Any, result: Study) -> dict[str, bytes]:
     """One space-time figure per test day and one of the travel times; title to PNG."""
     from sciml.plot import figure, png, space_time_panels, style
 
-    best = _best(result)
+    shown = _shown(result)
     drawn: dict[str, bytes] = {}
     label = "density [veh/km/lane]"
     for day in result.metrics["test"]:
@@ -144,14 +156,14 @@ def _figures(run: Any, result: Study) -> dict[str, bytes]:
         keep = fields["measured"].notnull()
         fields = fields.isel(time=keep.any("x").values, x=keep.any("time").values)
         measured = fields["measured"].where(fields["mask"] == 0)
-        simulated = fields[best.replace("/", "_")]
+        simulated = {name: fields[name.replace("/", "_")] for name in shown}
         top = float(measured.max())
         made = space_time_panels(
-            {f"{day} measured": measured, best: simulated},
+            {f"{day} measured": measured, **simulated},
             fields["x"] / 1000,
             fields["time"] / 3600,
             label=label,
-            difference={"simulated - measured": (simulated - measured).values},
+            difference={f"{shown[-1]} - measured": (simulated[shown[-1]] - measured).values},
             x_label="x [km], traffic →",
             t_label="time [h]",
             limits=(0.0, top),
@@ -164,7 +176,7 @@ def _figures(run: Any, result: Study) -> dict[str, bytes]:
         )
         for ax, day in zip(axes[0], days, strict=True):
             series = result.fields["travel_time_experienced"].sel(day=day)
-            for name in ("measured", best):
+            for name in ("measured", *shown):
                 colour = {"color": "black", "alpha": 0.6} if name == "measured" else {}
                 ax.plot(series["time"] / 3600, series.sel(model=name.replace("/", "_")), label=name, **colour)
             ax.set(title=day, xlabel="departure [h]", ylim=(0, None))
@@ -270,11 +282,23 @@ def _report(result: Study, metrics: dict[str, Any], drawn: dict[str, bytes], com
             mse = metrics["models"][best]["days"][day]["mse"]
             report.figure(
                 name,
-                f"{day}: measured density, simulated by `{best}`, and their difference (mse {mse:.4f})."
+                f"{day}: measured density, simulated by {' and '.join(f'`{m}`' for m in _shown(result))},"
+                f" and the difference of the last one; mse of `{best}` {mse:.4f}."
                 " Time runs upwards,"
                 " traffic to the right, jams to the left; white cells are masked.",
                 f"Three space-time diagrams of density on {day}",
             )
+    training = [
+        {"model": name, **model["training"]}
+        for name, model in metrics["models"].items()
+        if "training" in model
+    ]
+    if training:
+        report.table(
+            training,
+            caption="Neural fluxes: trained on simulations within the first part of the training day; the"
+            " weights with the smallest error on its last part are used.",
+        )
     report.heading("Parameters")
     report.table(_parameter_rows(metrics), caption="Calibrated on the training day, with standard errors.")
     report.text(

@@ -131,8 +131,8 @@ def self_check(
             group.order,
             table.functions,
             count_stars(group, miller_ball(reciprocal_metric(metric), cutoff)),
-            _residual(table, lattice, images, double=False),
-            _residual(table, lattice, images, double=True),
+            basis_residual(table, lattice, images, double=False),
+            basis_residual(table, lattice, images, double=True),
             is_closed(group.rotations, group.translations),
             None if oracle is None else oracle(group, miller),
         )
@@ -145,9 +145,14 @@ def _some_operators(group: SpaceGroup, rng: np.random.Generator, count: int = 96
     return np.r_[0, np.resize(1 + rng.permutation(max(group.order - 1, 1)), count - 1) % group.order]
 
 
-def _residual(table: StarTable, lattice: np.ndarray, images: np.ndarray, *, double: bool) -> float:
+def basis_residual(table: StarTable, lattice: np.ndarray, images: np.ndarray, *, double: bool) -> float:
+    """Largest difference of the basis between images (operators, points, 3), the identity's first, in
+    float64 or float32.
+
+    The table is padded to few shapes, so that many structures share few compilations.
+    """
     stars, members = table.phase.shape
-    pad = {"pad_stars": -(-stars // 128) * 128, "pad_members": -(-members // 8) * 8}  # few shapes, few traces
+    pad = {"pad_stars": -(-stars // 128) * 128, "pad_members": -(-members // 8) * 8}
     with jax.enable_x64(double):
         basis = FourierBasis.from_table(table, lattice, **pad)
         points = jnp.asarray(images.reshape(-1, 3).astype(basis.frequency.dtype))

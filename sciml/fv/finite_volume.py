@@ -133,9 +133,7 @@ class FiniteVolume(AbstractScheme):
     def fully_discrete(self):
         return self.numerical_flux.fully_discrete
 
-    def face_fluxes(
-        self, t: Scalar, state: State, dt: Scalar | None = None
-    ) -> Float[Array, " cells+1"]:
+    def face_fluxes(self, t: Scalar, state: State, dt: Scalar | None = None) -> Float[Array, " cells+1"]:
         """Numerical fluxes F_{i+½} through all faces at time t; dt is the step of a fully discrete flux."""
         u = self.averages(state)
         law = as_dtype(self.law, u.dtype)

@@ -171,7 +171,8 @@ class NeuralFlux(AbstractNumericalFlux):
         sizes = [stencil * levels, *[width] * depth, 1]
         keys = jax.random.split(key, len(sizes) - 1)
         gain = 1.0 if activation == "tanh" else 2.0
-        scales = [(gain / size) ** 0.5 for size in sizes[:-2]] + [(1 / sizes[-2]) ** 0.5]
+        # A small last layer: the first fluxes then move no state out of its interval.
+        scales = [(gain / size) ** 0.5 for size in sizes[:-2]] + [0.1 * (1 / sizes[-2]) ** 0.5]
         matrices = [
             scale * jax.random.normal(k, (out, size))
             for k, scale, out, size in zip(keys, scales, sizes[1:], sizes[:-1], strict=True)

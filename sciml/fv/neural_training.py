@@ -1,7 +1,8 @@
 """Training of neural fluxes: supervised on exact cell averages, or unsupervised on the weak form.
 
-A stage fixes the length of the rollouts, the number of cells around the initial jump and Δt/Δx; stages go from
-short to long rollouts. Every update rolls a batch of random states out through the scheme itself and takes
+A stage fixes the length of the rollouts, the number of cells around the initial jump and Δt/Δx; stages go
+from short to long rollouts. Every update rolls a batch of random states out through the scheme itself and
+takes
 
 - supervised: the mean square of cell averages against the exact entropy solution (Lax-Hopf), or
 - weak form: the mean square of the weak residual of the rollout, plus the entropy residual times its weight;
@@ -21,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sciml.fv.boundary import Prescribed
+from sciml.fv.boundary import Outflow, Prescribed
 from sciml.fv.finite_volume import FiniteVolume
 from sciml.fv.grid import UniformGrid
 from sciml.fv.initial import random_piecewise_constant
@@ -30,7 +31,14 @@ from sciml.fv.law import AbstractLaw
 from sciml.fv.lax_hopf import lax_hopf_cell_averages
 from sciml.fv.neural_flux import Activation, NeuralFlux
 from sciml.fv.problem import LAW_CONFIGS, LawConfig
-from sciml.fv.weak_form import TestFunctions, bumps, entropy_residual, random_polynomials, weak_residual
+from sciml.fv.weak_form import (
+    TestFunctions,
+    bumps,
+    entropy_residual,
+    random_polynomials,
+    time_windows,
+    weak_residual,
+)
 from sciml.typing import Scalar
 
 
@@ -79,12 +87,19 @@ class WeakFormConfig:
     """What the unsupervised objective tests with."""
 
     tests: Literal["bumps", "polynomials"] = _doc("bumps", "compact bumps, or random polynomials")
-    width: float = _doc(4.0, "support of a bump [cells]")
+    width: float = _doc(8.0, "support of a bump [cells]")
+    duration: float = _doc(8.0, "length of the windows in time [Δx per unit speed]; 0 keeps the steps apart")
+    jumps: bool = _doc(True, "let cells where waves meet hold a jump instead of a constant")
     count: int = _doc(250, "number of polynomials")
     degree: int = _doc(50, "degree of the polynomials")
     entropy: float = _doc(1.0, "weight of the entropy residual; 0 leaves it out")
+    bounds: float = _doc(10.0, "weight of the maximum principle relative to `entropy`")
     constants: int = _doc(8, "number of Kruzkov constants, equally spaced in the law's interval")
-    entropy_width: float = _doc(4.0, "support of the bumps of the entropy residual [cells]")
+    entropy_width: float = _doc(8.0, "support of the bumps of the entropy residual [cells]")
+
+    def windows(self, steps: int, dt_dx: float) -> Float[np.ndarray, "windows steps"]:
+        """Windows in time for a rollout."""
+        return time_windows(steps, round(self.duration / dt_dx))
 
     def functions(self, cells: int, seed: int) -> TestFunctions:
         if self.tests == "bumps":
@@ -109,7 +124,7 @@ class NeuralTraining:
     clip_norm: float = _doc(1.0, "largest global norm of a gradient")
     validation_states: int = _doc(16, "random states of 10 pieces for validation, 0 for none")
     validation_steps: int = _doc(1000, "time steps of a validation, at the Δt/Δx of the last stage")
-    validate_every: int = _doc(1000, "updates between two validations")
+    validate_every: int = _doc(400, "updates between two validations")
     log_every: int = _doc(100, "updates between two lines of metrics")
     name: str = _doc("neural", "name of the trained flux")
 
@@ -132,12 +147,9 @@ class NeuralTraining:
 
     def stage_of(self, update: int) -> tuple[int, RolloutStage]:
         """Number and settings of the stage that an update belongs to."""
-        end = 0
-        for number, stage in enumerate(self.stages):
-            end += stage.updates
-            if update < end:
-                break
-        return number, stage
+        ends = np.cumsum([stage.updates for stage in self.stages])
+        number = min(int(np.searchsorted(ends, update, side="right")), len(ends) - 1)
+        return number, self.stages[number]
 
 
 def states_interval(law: AbstractLaw, dt_dx: float, limit: float) -> tuple[float, float]:
@@ -146,28 +158,34 @@ def states_interval(law: AbstractLaw, dt_dx: float, limit: float) -> tuple[float
     u = np.linspace(lower, upper, 20001)
     stable = u[np.abs(np.asarray(law.wave_speed(jnp.asarray(u)), float)) * dt_dx <= limit]
     if not stable.size:
-        raise ValueError(f"dt_dx = {dt_dx}: every wave of {type(law).__name__} is too fast; take a smaller one")
+        raise ValueError(
+            f"dt_dx = {dt_dx}: every wave of {type(law).__name__} is too fast; take a smaller one"
+        )
     return float(stable.min()), float(stable.max())
 
 
-def exact_rollouts(
-    law: AbstractLaw, stage: RolloutStage, *, pieces: int, states: int, reach: int, seed: int, limit: float
-) -> Float[np.ndarray, "states steps+1 cells"]:
-    """Exact cell averages around random jumps, `reach` edge cells at each end included; Δx = 1.
+def random_states(
+    law: AbstractLaw, stage: RolloutStage, *, pieces: int, states: int, cells: int, seed: int, limit: float
+) -> tuple[Float[np.ndarray, "states pieces+1"], Float[np.ndarray, "states pieces"]]:
+    """Breakpoints and values of random piecewise-constant states on [0, cells].
 
     The jump of a Riemann problem lies in the middle quarter, inner jumps of more pieces anywhere.
     """
     rng = np.random.default_rng(seed)
     lower, upper = states_interval(law, stage.dt_dx, limit)
-    count = stage.cells + 2 * reach
     values = rng.uniform(lower, upper, (states, pieces))
     if pieces == 2:
-        inner = count / 2 + rng.uniform(-count / 8, count / 8, (states, 1))
+        inner = cells / 2 + rng.uniform(-cells / 8, cells / 8, (states, 1))
     else:
-        inner = np.sort(rng.uniform(0, count, (states, pieces - 1)), axis=1)
-    places = np.concatenate([np.zeros((states, 1)), inner, np.full((states, 1), count)], axis=1)
-    times = stage.dt_dx * np.arange(stage.rollout + 1)
-    return lax_hopf_cell_averages(law, places, values, np.arange(count + 1.0), times)
+        inner = np.sort(rng.uniform(0, cells, (states, pieces - 1)), axis=1)
+    return np.concatenate([np.zeros((states, 1)), inner, np.full((states, 1), cells)], axis=1), values
+
+
+def initial_averages(places, values, cells: int) -> Float[np.ndarray, "states cells"]:
+    """Cell averages of piecewise-constant states on unit cells from 0 on."""
+    amount = np.concatenate([np.zeros((len(values), 1)), np.cumsum(values * np.diff(places), axis=1)], axis=1)
+    faces = np.arange(cells + 1.0)
+    return np.stack([np.diff(np.interp(faces, x, total)) for x, total in zip(places, amount, strict=True)])
 
 
 def roll_out(
@@ -182,37 +200,49 @@ def roll_out(
 
 
 def make_loss(config: NeuralTraining, law: AbstractLaw) -> Callable:
-    """`loss(flux, batch, key)` for `sciml.train.fit`; a batch is (exact averages, Δt/Δx)."""
+    """`loss(flux, batch, key)` for `sciml.train.fit`; a batch is what `make_batches` gives."""
     reach = config.network.stencil // 2
     scale = 0.5 * (float(law.upper) - float(law.lower))
 
-    @functools.cache
-    def functions(cells: int):
-        chosen = config.weak_form.functions(cells, config.seed)
-        return chosen, bumps(cells, config.weak_form.entropy_width)
+    def functions(steps: int, cells: int):
+        """Test functions of the stage with rollouts of this size."""
+        stage = next(s for s in config.stages if (s.rollout, s.cells) == (steps, cells))
+        settings = config.weak_form
+        chosen = settings.functions(cells, config.seed), bumps(cells, settings.entropy_width)
+        return *chosen, settings.windows(steps, stage.dt_dx)
 
-    def supervised(flux, truth, dt_dx):
+    def free_run(flux, start, steps, dt_dx):
+        cells = start.shape[0]
+        scheme = FiniteVolume(law, UniformGrid(cells, 0.0, float(cells)), Outflow(), flux)
+        return rollout(scheme, start, dt_dx, steps, throw=False).states
+
+    def supervised(flux, truth, dt_dx, steps):
         error = (roll_out(flux, law, truth, dt_dx, reach) - truth[:, reach:-reach])[1:] / scale
         return {"error": jnp.mean(error**2)}
 
-    def weak(flux, truth, dt_dx):
-        u = roll_out(flux, law, truth, dt_dx, reach)
-        tests, positive = functions(u.shape[1])
+    jumps = config.weak_form.jumps
+
+    def weak(flux, start, dt_dx, steps):
+        u = free_run(flux, start, steps, dt_dx)
+        tests, positive, windows = functions(u.shape[0] - 1, u.shape[1])
         speed = (flux.flux_range[1] - flux.flux_range[0]).astype(u.dtype)
-        parts = {"weak": jnp.mean((weak_residual(law, u, dt_dx, tests) / speed) ** 2)}
+        parts = {"weak": jnp.mean((weak_residual(law, u, dt_dx, tests, windows, jumps=jumps) / speed) ** 2)}
         if config.weak_form.entropy:
             count = config.weak_form.constants
             levels = jnp.linspace(law.lower, law.upper, count + 2)[1:-1].astype(u.dtype)
-            found = entropy_residual(law, u, levels, dt_dx, positive) / speed
+            found = entropy_residual(law, u, levels, dt_dx, positive, windows, jumps=jumps) / speed
             parts["entropy"] = config.weak_form.entropy * jnp.mean(found**2)
+            # The inequality for constants at the extremes of the data: no state beyond them.
+            outside = jnp.maximum(jnp.maximum(u - jnp.max(start), jnp.min(start) - u), 0) / scale
+            parts["bounds"] = config.weak_form.entropy * config.weak_form.bounds * jnp.mean(outside**2)
         return parts
 
     one = supervised if config.objective == "supervised" else weak
 
     def loss(flux, batch, key):
-        truth, dt_dx = batch
+        states, dt_dx, steps = batch[0], batch[1], batch[2].shape[0]
         # In chunks that stay in the cache; the backward pass recomputes the layers of the network.
-        parts = jax.lax.map(lambda rows: one(flux, rows, dt_dx), truth, batch_size=16)
+        parts = jax.lax.map(lambda rows: one(flux, rows, dt_dx, steps), states, batch_size=16)
         parts = {name: jnp.mean(value) for name, value in parts.items()}
         return sum(parts.values()), parts
 
@@ -220,29 +250,41 @@ def make_loss(config: NeuralTraining, law: AbstractLaw) -> Callable:
 
 
 def make_batches(config: NeuralTraining, law: AbstractLaw) -> Callable[[int], Any]:
-    """The batch of an update number: rows of the stage's random states."""
+    """The batch of an update number: states, Δt/Δx and an array as long as the rollout.
+
+    The states are exact averages over time with edge cells for supervised training, and the initial averages
+    alone for the weak form.
+    """
     reach, limit = config.network.stencil // 2, 0.95 * config.network.stencil / 2
 
     @functools.lru_cache(maxsize=2)
     def pool(number: int):
         stage = config.stages[number]
-        settings = {"pieces": config.pieces, "states": config.states, "reach": reach, "limit": limit}
-        truth = exact_rollouts(law, stage, **settings, seed=config.seed * 1000 + number)
-        return np.asarray(truth, np.float32)
+        cells = stage.cells + (2 * reach if config.objective == "supervised" else 0)
+        settings = {"pieces": config.pieces, "states": config.states, "cells": cells, "limit": limit}
+        places, values = random_states(law, stage, **settings, seed=config.seed * 1000 + number)
+        if config.objective == "weak-form":
+            return np.asarray(initial_averages(places, values, cells), np.float32)
+        times = stage.dt_dx * np.arange(stage.rollout + 1)
+        return lax_hopf_cell_averages(law, places, values, np.arange(cells + 1.0), times).astype(np.float32)
 
     def batch(update: int):
         number, stage = config.stage_of(update)
         rows = np.random.default_rng([config.seed, update]).integers(0, config.states, stage.batch)
-        return pool(number)[rows], np.float32(stage.dt_dx)
+        return pool(number)[rows], np.float32(stage.dt_dx), np.zeros(stage.rollout, np.int8)
 
     return batch
 
 
 def make_validation(config: NeuralTraining, law: AbstractLaw) -> Callable | None:
     """`validate(flux)`: mean square error on random states of 10 pieces over long rollouts."""
-    if not config.validation_states:
+    if not config.validation_states or law.curvature == "neither":
         return None
-    reach, steps, dt_dx = max(3, config.network.stencil // 2), config.validation_steps, config.stages[-1].dt_dx
+    reach, steps, dt_dx = (
+        max(3, config.network.stencil // 2),
+        config.validation_steps,
+        config.stages[-1].dt_dx,
+    )
     cells = 194 + 2 * reach
     limit = 0.95 * config.network.stencil / 2
     lower, upper = states_interval(law, dt_dx, limit)

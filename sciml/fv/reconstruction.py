@@ -107,7 +107,8 @@ def _factors(smoothness, tau=None):
 
     ε is relative to the sum of the indicators, so that no scale of the data enters. In float32 the indicators
     are divided by that sum, since products of four of them would over- or underflow, and in derivatives their
-    squares would; float64 has the range for differences between 1e-12 and 1e12. On constant data all β vanish and all factors are equal.
+    squares would; float64 has the range for differences between 1e-12 and 1e12. On constant
+    data all β vanish and all factors are equal.
     """
     total = sum(smoothness)
     if smoothness[0].dtype == jnp.float32:

@@ -84,7 +84,9 @@ def load_flux(path: str | Path) -> TrainedFlux:
             *(jnp.asarray(arrays[name]) for name in ("centre", "half_width", "flux_range")),
         )
     except (KeyError, TypeError, OSError, ValueError, AttributeError) as error:
-        raise ValueError(f"{path}: not a file of a trained flux ({error}); train one with `sciml fv train`") from error
+        raise ValueError(
+            f"{path}: not a file of a trained flux ({error}); train one with `sciml fv train`"
+        ) from error
     flux = eqx.tree_at(lambda f: (f.weights, f.biases, f.centre, f.half_width, f.flux_range), blank, parts)
     return TrainedFlux(flux, law, card)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from sciml.fv.calibrate import FAMILIES
 from sciml.fv.source import AbstractSource, OffRamp, OnRamp, Sources
+from sciml.fv.traffic_neural import NeuralModel
 
 
 def _doc(text: str, default: Any) -> Any:
@@ -150,6 +151,7 @@ class TrafficConfig:
     schemes: tuple[str, ...] = _doc("numerical schemes", ("godunov",))
     cfl: float = _doc("share of the CFL limit used at the largest admissible speed", 0.95)
     calibration: CalibrationConfig = CalibrationConfig()
+    neural: tuple[NeuralModel, ...] = _doc("neural fluxes to train on the training day", ())
     ramps: tuple[Ramp, ...] = _doc("on- and off-ramps", ())
     mask: dict[str, str] = dataclasses.field(
         default_factory=dict, metadata={"doc": 'day = cells that are not measured, e.g. "0-21,40"'}

@@ -31,6 +31,7 @@ from sciml.fv.traffic import (
     scores,
     simulate_day,
 )
+from sciml.fv.traffic_neural import NeuralModel, train_on_day
 from sciml.fv.travel import (
     experienced_travel_time,
     instantaneous_travel_time,
@@ -72,6 +73,8 @@ def study(
     cfl: float = 0.95,
     seed: int = 0,
     source: AbstractSource | None = None,
+    neural: Sequence[NeuralModel] = (),
+    log: Callable[[dict[str, Any]], None] | None = None,
     progress: Callable[[str], None] = lambda message: None,
 ) -> Study:
     """Calibrates every diagram with every scheme on one day and simulates the others from initial state and
@@ -83,6 +86,8 @@ def study(
         diagrams: keys of `FAMILIES`.
         schemes: keys of `SCHEMES`.
         bounds, samples, rounds, cfl, seed, source: as for `calibrate`.
+        neural: neural fluxes to train on the same day, for roads without ramps.
+        log: called with every line of metrics of their training.
         progress: called with a line of text before every piece of work.
 
     Raises:
@@ -118,13 +123,28 @@ def study(
                 seed=seed,
             )
             progress(f"{name}: simulation of {len(all_days)} days")
-            densities[name] = _simulate(fit, entry, all_days, source)
+            densities[name] = _simulate(fit.diagram, entry, all_days, source, fit.steps_per_frame)
+    chosen = min(calibrations.values(), key=lambda fit: fit.mse)
+    trained: dict[str, dict[str, Any]] = {}
+    for model in neural:
+        if source is not None:
+            raise ValueError(
+                f"{model.name}: neural fluxes are not trained on roads with ramps; leave one out"
+            )
+        progress(f"{model.name}: training on {train[0]}")
+        sink = log and (lambda record, name=model.name: log({"model": name, **record}))
+        flux, trained[model.name] = train_on_day(model, training, chosen.diagram, log=sink)
+        progress(f"{model.name}: simulation of {len(all_days)} days")
+        entry, steps = model.entry(flux), model.steps_per_frame
+        densities[model.name] = _simulate(chosen.diagram, entry, all_days, source, steps)
     for name, baseline in BASELINES.items():
         densities[name] = {key: np.asarray(baseline(day)) for key, day in all_days.items()}
 
     progress("scores, travel times and queues")
     threshold = float(next(iter(calibrations.values())).diagram.critical_density)
     speed_of = {name: fit.diagram for name, fit in calibrations.items()}
+    # A neural flux has no diagram; travel times on its densities take the speeds of the best calibrated one.
+    speed_of |= {name: chosen.diagram for name in trained}
     reference = next(iter(speed_of.values()))
     observed = {
         key: {
@@ -158,28 +178,31 @@ def study(
         }
         if name in calibrations:
             entry |= _described(calibrations[name])
+        if name in trained:
+            entry |= {"training": trained[name]}
+        if name in speed_of:
             for key in all_days:
                 table[key].update(_numbers(observed[key][name]))
         metrics["models"][name] = entry
     return Study(metrics, _dataset(fields, all_days, densities, observed), calibrations)
 
 
-def _simulate(fit: Calibration, scheme, days: Mapping[str, Day], source) -> dict[str, np.ndarray]:
+def _simulate(diagram, scheme, days: Mapping[str, Day], source, steps: int) -> dict[str, np.ndarray]:
     """All days; those of one shape and place in one vectorised run."""
     groups: dict[Any, list[str]] = {}
     for key, day in days.items():
         groups.setdefault((day.grid, day.density.shape), []).append(key)
     found: dict[str, np.ndarray] = {}
     run = eqx.filter_jit(
-        lambda diagram, stacked: jax.vmap(
-            lambda day: simulate_day(diagram, day, scheme, fit.steps_per_frame, source)
-        )(stacked)
+        lambda diagram, stacked: jax.vmap(lambda day: simulate_day(diagram, day, scheme, steps, source))(
+            stacked
+        )
     )
     for keys in groups.values():
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(days[key] for key in keys))
-        density, result = run(fit.diagram, stacked)
+        density, result = run(diagram, stacked)
         for key, values, code in zip(keys, np.asarray(density), np.asarray(result), strict=True):
-            check_result(int(code), key, fit.steps_per_frame)
+            check_result(int(code), key, steps)
             found[key] = values
     return found
 
