@@ -65,7 +65,8 @@ class SchemeEntry:
         if self.weights is not None:
             from sciml.fv.released import flux_for
 
-            return FiniteVolume(law, grid, boundary, flux_for(self.weights, law), source)
+            flux = flux_for(self.weights, law)
+            return FiniteVolume(law, grid, boundary, numerical_flux=flux, source=source)
         if self.flux is not None:
             return FiniteVolume(law, grid, boundary, numerical_flux=self.flux(), source=source)
         # With the bounds alone, quadratic polynomials can settle on wrong solutions, and linear ones do so

@@ -51,7 +51,8 @@ def _layers(activation: Activation, parameters, x: Float[Array, "levels cells"])
     if weights[0][0].size <= 20:  # thin products cost more than a copy
         h = weights[0].reshape(len(weights[0]), -1) @ jnp.concatenate(shifted)
     else:
-        h = sum(weights[0][:, k] @ line for k, line in enumerate(shifted))
+        products = [weights[0][:, k] @ line for k, line in enumerate(shifted)]
+        h = functools.reduce(jnp.add, products)
     for weight, bias in zip(weights[1:], biases[:-1], strict=True):
         h = weight @ act(h + bias[:, None])
     return h[0] + biases[-1][0]

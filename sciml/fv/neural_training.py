@@ -39,7 +39,7 @@ from sciml.fv.weak_form import (
     time_windows,
     weak_residual,
 )
-from sciml.typing import Scalar
+from sciml.typing import ScalarLike
 
 
 def _doc(default: Any, doc: str) -> Any:
@@ -189,13 +189,13 @@ def initial_averages(places, values, cells: int) -> Float[np.ndarray, "states ce
 
 
 def roll_out(
-    flux: NeuralFlux, law: AbstractLaw, truth: Float[Array, "steps+1 cells"], dt_dx: Scalar, reach: int
+    flux: NeuralFlux, law: AbstractLaw, truth: Float[Array, "steps+1 cells"], dt_dx: ScalarLike, reach: int
 ) -> Float[Array, "steps+1 inner"]:
     """States of the scheme from the first row of `truth` on, its edge cells prescribed; Δx = 1."""
     steps, cells = truth.shape[0] - 1, truth.shape[1] - 2 * reach
     times = dt_dx * jnp.arange(steps + 1, dtype=truth.dtype)
     boundary = Prescribed(times, truth[:, :reach], truth[:, -reach:])
-    scheme = FiniteVolume(law, UniformGrid(cells, 0.0, float(cells)), boundary, flux)
+    scheme = FiniteVolume(law, UniformGrid(cells, 0.0, float(cells)), boundary, numerical_flux=flux)
     return rollout(scheme, truth[0, reach:-reach], dt_dx, steps, throw=False).states
 
 
@@ -213,7 +213,7 @@ def make_loss(config: NeuralTraining, law: AbstractLaw) -> Callable:
 
     def free_run(flux, start, steps, dt_dx):
         cells = start.shape[0]
-        scheme = FiniteVolume(law, UniformGrid(cells, 0.0, float(cells)), Outflow(), flux)
+        scheme = FiniteVolume(law, UniformGrid(cells, 0.0, float(cells)), Outflow(), numerical_flux=flux)
         return rollout(scheme, start, dt_dx, steps, throw=False).states
 
     def supervised(flux, truth, dt_dx, steps):

@@ -34,7 +34,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sciml.fv.law import AbstractLaw
-from sciml.typing import Scalar
+from sciml.typing import ScalarLike
 
 
 class TestFunctions(eqx.Module):
@@ -117,7 +117,7 @@ def _averages(law: AbstractLaw, u: Float[Array, "steps+1 cells"], jumps: bool) -
     return lambda g: jnp.where(meeting, share * g(left) + (1 - share) * g(right), g(u))
 
 
-def _tested(u, dt_dx: Scalar, amount, flux, tests: TestFunctions, windows):
+def _tested(u, dt_dx: ScalarLike, amount, flux, tests: TestFunctions, windows):
     """Σ over cells and time windows of d/dt amount + d/dx flux, the derivatives on the test functions."""
     rate = (amount[1:] - amount[:-1]) / dt_dx
     mean = 0.5 * (flux[1:] + flux[:-1])
@@ -129,7 +129,7 @@ def _tested(u, dt_dx: Scalar, amount, flux, tests: TestFunctions, windows):
 def weak_residual(
     law: AbstractLaw,
     u: Float[Array, "steps+1 cells"],
-    dt_dx: Scalar,
+    dt_dx: ScalarLike,
     tests: TestFunctions,
     windows: Float[np.ndarray, "windows steps"] | None = None,
     *,
@@ -152,7 +152,7 @@ def entropy_residual(
     law: AbstractLaw,
     u: Float[Array, "steps+1 cells"],
     constants: Float[Array, " constants"],
-    dt_dx: Scalar,
+    dt_dx: ScalarLike,
     tests: TestFunctions,
     windows: Float[np.ndarray, "windows steps"] | None = None,
     *,

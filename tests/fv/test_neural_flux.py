@@ -1,3 +1,4 @@
+# pyright: reportCallIssue=false, reportArgumentType=false
 """Neural flux: what holds in conservation form whatever the weights, and one answer however batched."""
 
 import itertools

@@ -1,3 +1,4 @@
+# pyright: reportCallIssue=false, reportArgumentType=false
 """Training of neural fluxes: what the batches hold, that it learns, and that it resumes bit for bit."""
 
 import dataclasses

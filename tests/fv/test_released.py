@@ -1,3 +1,4 @@
+# pyright: reportCallIssue=false, reportArgumentType=false
 """Files of trained fluxes: exact round trip, the right law in any units, and one clear error otherwise."""
 
 import jax

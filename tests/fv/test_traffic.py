@@ -3,6 +3,7 @@
 files.
 """
 
+import dataclasses
 import json
 
 import equinox as eqx
@@ -18,6 +19,7 @@ from sciml.fv.density_field import density_field
 from sciml.fv.fundamental_diagram import Greenshields, Triangular
 from sciml.fv.source import OnRamp
 from sciml.fv.traffic import as_day, interpolation, persistence, residual, scores, simulate, simulate_day
+from sciml.fv.traffic_neural import DayStage, NeuralModel, _part, train_on_day
 from sciml.fv.traffic_study import model_name, study
 
 TRIANGLE = Triangular(90.0, 18.0, 150.0)  # km/h, km/h, veh/km/lane; critical density 25
@@ -292,3 +294,77 @@ def test_triangular_godunov_on_i24(data_folder):
         measured = read_i24(data_folder / f"traffic/i24/{day}-2022_post_TX.pt")
         found = simulate(measured, Triangular(79.2, 21.6, 182.0), steps_per_frame=4)
         assert scores(jnp.asarray(found.values), as_day(measured))["mse"] == pytest.approx(mse, abs=6e-5)
+
+
+SMALL = NeuralModel(
+    "nfv-2x1",
+    stencil=2,
+    levels=1,
+    width=8,
+    depth=2,
+    steps_per_frame=4,
+    stages=(DayStage(5, 100, 5e-3, 8), DayStage(20, 50, 2e-3, 8)),
+)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 4), (6, 3, 1)], ids=str)
+def test_training_lowers_the_error_on_the_part_that_it_does_not_see(shape):
+    stencil, levels, steps = shape
+    model = dataclasses.replace(SMALL, stencil=stencil, levels=levels, steps_per_frame=steps)
+    day = as_day(made_day())
+    flux, numbers = train_on_day(model, day, TRIANGLE)
+    first, _ = train_on_day(dataclasses.replace(model, stages=(DayStage(5, 1, 1e-9, 1),)), day, TRIANGLE)
+    errors = []
+    for candidate in (flux, first):
+        part = _part(day, 119, 30)
+        found, code = simulate_day(TRIANGLE, part, model.entry(candidate), steps)
+        assert int(code) == 0
+        errors.append(float(jnp.mean(residual(found, part) ** 2)))
+    assert errors[0] < 0.7 * errors[1]
+    assert numbers["parameters"] == flux.parameters and np.isfinite(numbers["validation_mse"])
+
+
+def test_parts_of_a_day_are_its_frames():
+    day = as_day(made_day())
+    part = _part(day, 30, 12)
+    np.testing.assert_array_equal(part.density, day.density[30:43])
+    assert not part.scored[0].any() and part.scored[1:, 1:-1].all()
+    assert part.times.shape == (13,)
+
+
+def test_the_study_sets_it_beside_the_calibrated_models():
+    lines = []
+    found = study(
+        ("made", made_day()),
+        {"other": made_day(seed=1, name="other")},
+        ["triangular"],
+        samples=32,
+        rounds=3,
+        neural=(dataclasses.replace(SMALL, stages=(DayStage(5, 60, 5e-3, 8),)),),
+        log=lines.append,
+    )
+    models = found.metrics["models"]
+    assert set(models) == {"triangular", "nfv-2x1", "interpolation", "persistence"}
+    assert models["nfv-2x1"]["training"]["steps_per_frame"] == 4
+    assert np.isfinite(models["nfv-2x1"]["days"]["other"]["mse"])
+    assert "experienced_travel_time" in models["nfv-2x1"]["days"]["other"]
+    assert "nfv-2x1" in found.fields and lines and all(line["model"] == "nfv-2x1" for line in lines)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"stages": ()}, "stages is empty"),
+        ({"validation": 0.0}, "validation is 0"),
+        ({"steps_per_frame": 0}, "at least 1"),
+    ],
+)
+def test_bad_settings_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(SMALL, **options)
+
+
+def test_a_day_too_short_is_named():
+    model = dataclasses.replace(SMALL, stages=(DayStage(500, 1, 1e-3, 1),))
+    with pytest.raises(ValueError, match="500 frames"):
+        train_on_day(model, as_day(made_day()), TRIANGLE)

@@ -1,3 +1,4 @@
+# pyright: reportCallIssue=false, reportArgumentType=false
 """Residuals of the weak form: zero for exact solutions up to the cell size, not zero for wrong ones."""
 
 import jax
