@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 from sciml.cli.arguments import ResumableRunOptions, open_run, parse_arguments
 
 if TYPE_CHECKING:
+    from sciml.fv.fundamental_diagram import AbstractFundamentalDiagram
     from sciml.fv.neural_flux import NeuralFlux
     from sciml.fv.neural_training import NeuralTraining
+    from sciml.fv.traffic import Day
+    from sciml.fv.traffic_neural import NeuralModel
 
 
 def train(argv: list[str]) -> int:
@@ -79,7 +82,9 @@ def train_flux(config: NeuralTraining, run: Any = None) -> tuple[NeuralFlux, dic
         trainable=trainable,
     )
     # An error against exact solutions is a label: without labels the last weights count, not the best.
-    chosen = fitted.model if config.objective == "supervised" else fitted.state.model
+    chosen = fitted.state.model
+    if validate and config.objective == "supervised":
+        chosen = min((chosen, fitted.model), key=lambda flux: float(validate(flux)["mse"]))
     summary: dict[str, Any] = {
         "parameters": flux.parameters,
         "updates": config.updates,
@@ -100,6 +105,53 @@ def trained_leaves(flux: NeuralFlux) -> Any:
     return eqx.tree_at(
         lambda f: (f.weights, f.biases), nothing, jax.tree.map(lambda _: True, (flux.weights, flux.biases))
     )
+
+
+def train_on_day(
+    model: NeuralModel, day: Day, diagram: AbstractFundamentalDiagram, *, log: Any = None
+) -> tuple[NeuralFlux, dict[str, Any]]:
+    """Trains a flux on one measured day; the last part of the day chooses among the weights."""
+    import jax
+
+    from sciml.fv.traffic_neural import DayObjective, new_flux
+    from sciml.train.fit import Training, fit
+    from sciml.train.optimiser import Optimiser, Stage
+    from sciml.train.state import TrainState
+
+    objective = DayObjective(model, day, diagram)
+    weights_key, train_key = jax.random.split(jax.random.key(model.seed))
+    flux = new_flux(model, diagram, weights_key)
+    stages = tuple(
+        Stage(s.updates, s.learning_rate, "cosine", warmup=min(50, s.updates // 10), final=0.1)
+        for s in model.stages
+    )
+    total = sum(stage.steps for stage in stages)
+    every = max(k for k in (1, 2, 5, 10, 25, 50) if total % k == 0)
+    training = Training(
+        optimiser=Optimiser(stages, weight_decay=model.weight_decay),
+        log_every=every,
+        validate_every=every,
+        monitor="mse",
+        checkpoint_every=0,
+        seed=model.seed,
+    )
+    trainable = trained_leaves(flux)
+    state = TrainState.create(flux, training.optimiser.build(), trainable=trainable, key=train_key)
+    fitted = fit(
+        state,
+        objective.loss,
+        objective.batch,
+        training,
+        validate=objective.validate,
+        trainable=trainable,
+        log=log,
+    )
+    return fitted.model, {
+        "parameters": flux.parameters,
+        "steps_per_frame": model.steps_per_frame,
+        "updates": total,
+        "validation_mse": float(objective.validate(fitted.model)["mse"]),
+    }
 
 
 def card(config: NeuralTraining, summary: dict[str, Any]) -> dict[str, Any]:

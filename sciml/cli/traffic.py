@@ -13,6 +13,7 @@ from typing import Any
 import xarray as xr
 
 from sciml.cli.arguments import open_run, parse_arguments
+from sciml.cli.neural import train_on_day
 from sciml.config import ConfigError, unknown_name
 from sciml.fv.traffic_config import FileData, TrafficConfig
 from sciml.fv.traffic_io import read_density, write_netcdf
@@ -46,6 +47,7 @@ def traffic(argv: list[str]) -> int:
                 seed=settings.seed,
                 source=config.source(train.attrs.get("lanes")),
                 neural=config.neural,
+                trainer=train_on_day,
                 log=run.log,
                 progress=progress,
             )

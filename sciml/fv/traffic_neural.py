@@ -7,20 +7,20 @@ is seen. Simulation, edges and scores are those of every other model.
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from sciml.fv.catalogue import SchemeEntry
 from sciml.fv.fundamental_diagram import AbstractFundamentalDiagram
 from sciml.fv.integrate import ForwardEuler
 from sciml.fv.neural_flux import Activation, NeuralFlux
 from sciml.fv.traffic import Day, residual, simulate_day
+from sciml.typing import Scalar
 
 
 def _doc(default: Any, doc: str) -> Any:
@@ -86,38 +86,9 @@ def _part(day: Day, start, frames: int) -> Day:
     return eqx.tree_at(lambda d: (d.density, d.scored), day, (cut(day.density), scored))
 
 
-def train_on_day(
-    model: NeuralModel,
-    day: Day,
-    diagram: AbstractFundamentalDiagram,
-    *,
-    log: Callable[[dict[str, Any]], None] | None = None,
-) -> tuple[NeuralFlux, dict[str, Any]]:
-    """Trains a flux on one measured day.
-
-    Args:
-        model: network and stages.
-        day: the training day.
-        diagram: a diagram calibrated on the same day; it only sets the unit of flow and bounds the speed of
-            waves, and is no part of the flux.
-        log: called with every line of metrics.
-
-    Returns:
-        The flux with the smallest error on the validation part, and numbers about the training.
-    """
-    from sciml.train.fit import Training, fit
-    from sciml.train.optimiser import Optimiser, Stage
-    from sciml.train.state import TrainState
-
-    frames = day.density.shape[0] - 1
-    last = int((1 - model.validation) * frames)
-    longest = max(stage.frames for stage in model.stages)
-    if longest >= last:
-        raise ValueError(
-            f"{model.name}: a stage of {longest} frames is longer than the {last} frames to train on"
-        )
-    weights_key, train_key = jax.random.split(jax.random.key(model.seed))
-    flux = NeuralFlux(
+def new_flux(model: NeuralModel, diagram: AbstractFundamentalDiagram, key: Array) -> NeuralFlux:
+    """An untrained flux; the diagram sets the unit of flow and is no part of it."""
+    return NeuralFlux(
         model.stencil,
         model.levels,
         model.width,
@@ -125,59 +96,56 @@ def train_on_day(
         model.activation,
         law=diagram,
         interval=model.interval,
-        key=weights_key,
-    )
-    training = Training(
-        optimiser=Optimiser(
-            tuple(
-                Stage(s.updates, s.learning_rate, "cosine", warmup=min(50, s.updates // 10), final=0.1)
-                for s in model.stages
-            ),
-            weight_decay=model.weight_decay,
-        ),
-        log_every=50,
-        validate_every=50,
-        monitor="mse",
-        checkpoint_every=0,
-        seed=model.seed,
+        key=key,
     )
 
-    def run(flux, part: Day):
-        found, _ = simulate_day(diagram, part, model.entry(flux), model.steps_per_frame)
+
+class DayObjective:
+    """Loss, batches and validation of a neural flux on one measured day.
+
+    Args:
+        model: network and stages.
+        day: the training day.
+        diagram: a diagram calibrated on the same day, to bound the speed of waves.
+
+    Raises:
+        ValueError: when a stage is longer than the training part of the day.
+    """
+
+    def __init__(self, model: NeuralModel, day: Day, diagram: AbstractFundamentalDiagram):
+        frames = day.density.shape[0] - 1
+        self.model, self.day, self.diagram = model, day, diagram
+        self.last = int((1 - model.validation) * frames)
+        self.ends = np.cumsum([stage.updates for stage in model.stages])
+        longest = max(stage.frames for stage in model.stages)
+        if longest >= self.last:
+            raise ValueError(
+                f"{model.name}: a stage of {longest} frames is longer than the {self.last} frames to train on"
+            )
+        held_out = _part(day, self.last, frames - self.last)
+        self._validate = eqx.filter_jit(lambda flux: self.error(flux, held_out))
+
+    def error(self, flux: NeuralFlux, part: Day) -> Scalar:
+        """Mean square error of an open-loop simulation of some frames, over what is scored."""
+        found, _ = simulate_day(self.diagram, part, self.model.entry(flux), self.model.steps_per_frame)
         return jnp.sum(residual(found, part) ** 2) / jnp.maximum(jnp.sum(part.scored), 1)
 
-    def loss(flux, batch, key):
+    def loss(self, flux: NeuralFlux, batch, key):
+        """For `sciml.train.fit`; a batch is the first frames and an array as long as the simulations."""
         starts, length = batch
-        error = jax.lax.map(lambda s: run(flux, _part(day, s, length.shape[0])), starts, batch_size=16)
-        return jnp.mean(error), {}
+        errors = jax.lax.map(
+            lambda start: self.error(flux, _part(self.day, start, length.shape[0])), starts, batch_size=16
+        )
+        return jnp.mean(errors), {}
 
-    ends = np.cumsum([stage.updates for stage in model.stages])
+    def batch(self, update: int):
+        """The batch of an update number."""
+        number = min(int(np.searchsorted(self.ends, update, side="right")), len(self.ends) - 1)
+        stage = self.model.stages[number]
+        rng = np.random.default_rng([self.model.seed, update])
+        starts = rng.integers(0, self.last - stage.frames + 1, stage.batch)
+        return starts.astype(np.int32), np.zeros(stage.frames, np.int8)
 
-    def batches(update: int):
-        stage = model.stages[int(np.searchsorted(ends, update, side="right"))]
-        rng = np.random.default_rng([model.seed, update])
-        starts = rng.integers(0, last - stage.frames + 1, stage.batch)
-        return starts.astype(np.int32), np.zeros(stage.frames, np.int8)  # the length is part of the shape
-
-    validate = eqx.filter_jit(functools.partial(run, part=_part(day, last, frames - last)))
-    trainable = eqx.tree_at(
-        lambda f: (f.weights, f.biases),
-        jax.tree.map(lambda _: False, flux),
-        jax.tree.map(lambda _: True, (flux.weights, flux.biases)),
-    )
-    state = TrainState.create(flux, training.optimiser.build(), trainable=trainable, key=train_key)
-    fitted = fit(
-        state,
-        loss,
-        batches,
-        training,
-        validate=lambda flux: {"mse": validate(flux)},
-        trainable=trainable,
-        log=log,
-    )
-    return fitted.model, {
-        "parameters": flux.parameters,
-        "steps_per_frame": model.steps_per_frame,
-        "updates": training.optimiser.steps,
-        "validation_mse": float(validate(fitted.model)),
-    }
+    def validate(self, flux: NeuralFlux) -> dict[str, Scalar]:
+        """Error on the part of the day that is not trained on."""
+        return {"mse": self._validate(flux)}

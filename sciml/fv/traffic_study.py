@@ -31,7 +31,7 @@ from sciml.fv.traffic import (
     scores,
     simulate_day,
 )
-from sciml.fv.traffic_neural import NeuralModel, train_on_day
+from sciml.fv.traffic_neural import NeuralModel
 from sciml.fv.travel import (
     experienced_travel_time,
     instantaneous_travel_time,
@@ -74,6 +74,7 @@ def study(
     seed: int = 0,
     source: AbstractSource | None = None,
     neural: Sequence[NeuralModel] = (),
+    trainer: Callable[..., tuple[Any, dict[str, Any]]] | None = None,
     log: Callable[[dict[str, Any]], None] | None = None,
     progress: Callable[[str], None] = lambda message: None,
 ) -> Study:
@@ -87,6 +88,7 @@ def study(
         schemes: keys of `SCHEMES`.
         bounds, samples, rounds, cfl, seed, source: as for `calibrate`.
         neural: neural fluxes to train on the same day, for roads without ramps.
+        trainer: trains one of them, (model, day, diagram, log=...) -> flux and numbers.
         log: called with every line of metrics of their training.
         progress: called with a line of text before every piece of work.
 
@@ -127,13 +129,14 @@ def study(
     chosen = min(calibrations.values(), key=lambda fit: fit.mse)
     trained: dict[str, dict[str, Any]] = {}
     for model in neural:
+        assert trainer is not None
         if source is not None:
             raise ValueError(
                 f"{model.name}: neural fluxes are not trained on roads with ramps; leave one out"
             )
         progress(f"{model.name}: training on {train[0]}")
         sink = log and (lambda record, name=model.name: log({"model": name, **record}))
-        flux, trained[model.name] = train_on_day(model, training, chosen.diagram, log=sink)
+        flux, trained[model.name] = trainer(model, training, chosen.diagram, log=sink)
         progress(f"{model.name}: simulation of {len(all_days)} days")
         entry, steps = model.entry(flux), model.steps_per_frame
         densities[model.name] = _simulate(chosen.diagram, entry, all_days, source, steps)

@@ -14,12 +14,13 @@ import pytest
 import xarray as xr
 
 from sciml.cli import main
+from sciml.cli.neural import train_on_day
 from sciml.fv.catalogue import SCHEMES
 from sciml.fv.density_field import density_field
 from sciml.fv.fundamental_diagram import Greenshields, Triangular
 from sciml.fv.source import OnRamp
 from sciml.fv.traffic import as_day, interpolation, persistence, residual, scores, simulate, simulate_day
-from sciml.fv.traffic_neural import DayStage, NeuralModel, _part, train_on_day
+from sciml.fv.traffic_neural import DayStage, NeuralModel, _part
 from sciml.fv.traffic_study import model_name, study
 
 TRIANGLE = Triangular(90.0, 18.0, 150.0)  # km/h, km/h, veh/km/lane; critical density 25
@@ -340,6 +341,7 @@ def test_the_study_sets_it_beside_the_calibrated_models():
         ["triangular"],
         samples=32,
         rounds=3,
+        trainer=train_on_day,
         neural=(dataclasses.replace(SMALL, stages=(DayStage(5, 60, 5e-3, 8),)),),
         log=lines.append,
     )
