@@ -65,12 +65,21 @@ def load(
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: not a TOML file: {error}") from None
     for key, text in (overrides or {}).items():
-        _override(data, key, text)
+        _override(data, dotted_key(cls, key), text)
     return _dataclass(cls, data, "", source, None)
 
 
+def dotted_key(cls: Any, name: str) -> str:
+    """The key that a flag means: dashes are underscores, but not in names that a user chose for a table."""
+    free = {leaf.key for leaf in leaves(cls) if typing.get_origin(leaf.hint) is dict}
+    parts: list[str] = []
+    for part in name.split("."):
+        parts.append(part if ".".join(parts) in free else part.replace("-", "_"))
+    return ".".join(parts)
+
+
 def _override(data: dict[str, Any], dotted: str, text: str | bool) -> None:
-    *tables, name = dotted.replace("-", "_").split(".")
+    *tables, name = dotted.split(".")
     for table in tables:
         inner = data.setdefault(table, {})
         if not isinstance(inner, dict):

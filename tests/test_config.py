@@ -200,3 +200,14 @@ def test_help_lists_every_key():
         assert words in shown
     with pytest.raises(HelpRequested):
         parsed("--help")
+
+
+@dataclasses.dataclass(frozen=True)
+class Tables:
+    mask_of: dict[str, str] = dataclasses.field(default_factory=dict)
+    inner: Grid = Grid()
+
+
+def test_names_in_a_table_of_the_users_keep_their_dashes():
+    config, _, _ = parse_arguments(["--mask-of.11-21", "0-3", "--inner.cells=7"], Tables, command="x")
+    assert config.mask_of == {"11-21": "0-3"} and config.inner.cells == 7

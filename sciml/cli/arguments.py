@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sciml.config import ConfigError, dump_toml, leaves, load, type_name, unknown_name
+from sciml.config import ConfigError, dotted_key, dump_toml, leaves, load, type_name, unknown_name
 
 if TYPE_CHECKING:
     from sciml.train.run import Run
@@ -77,7 +77,7 @@ def parse_arguments(
             paths.append(token)
             continue
         name, equals, text = token[2:].partition("=")
-        key = name.replace("-", "_")
+        key = dotted_key(cls, name)
         if equals:
             flags[key] = text
         elif key in booleans:

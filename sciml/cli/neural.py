@@ -48,6 +48,7 @@ def train_flux(config: NeuralTraining, run: Any = None) -> tuple[NeuralFlux, dic
 
     from sciml.fv.law import as_dtype
     from sciml.fv.neural_training import make_batches, make_loss, make_validation
+    from sciml.fv.released import flux_for
     from sciml.train.fit import Training, fit
     from sciml.train.optimiser import Optimiser, Stage
     from sciml.train.state import TrainState
@@ -55,6 +56,13 @@ def train_flux(config: NeuralTraining, run: Any = None) -> tuple[NeuralFlux, dic
     law = as_dtype(config.law.build(), jnp.float32)
     weights_key, train_key = jax.random.split(jax.random.key(config.seed))
     flux = config.network.build(law, weights_key)
+    if config.start is not None:
+        earlier = flux_for(config.start, config.law.build())
+        if jax.tree.structure(earlier) != jax.tree.structure(flux) or any(
+            a.shape != b.shape for a, b in zip(jax.tree.leaves(earlier), jax.tree.leaves(flux), strict=True)
+        ):
+            raise ValueError(f"start: {config.start} is a network of another kind than [network] asks for")
+        flux = earlier
     stages = tuple(
         Stage(stage.updates, stage.learning_rate, "cosine", warmup=min(50, stage.updates // 10), final=0.05)
         for stage in config.stages

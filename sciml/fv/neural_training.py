@@ -126,6 +126,7 @@ class NeuralTraining:
     validation_steps: int = _doc(1000, "time steps of a validation, at the Δt/Δx of the last stage")
     validate_every: int = _doc(400, "updates between two validations")
     log_every: int = _doc(100, "updates between two lines of metrics")
+    start: str | None = _doc(None, "scheme name or weights file to start from; default fresh weights")
     name: str = _doc("neural", "name of the trained flux")
 
     def __post_init__(self):
