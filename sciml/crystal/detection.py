@@ -111,28 +111,20 @@ def detect(
     Raises `SymmetryNotFoundError` (a `ValueError`) when the library finds nothing or its answer does not fit
     the structure. Some inputs keep the library busy for many seconds: `detect_with_time_limit`.
 
-    What the library finds near a tolerance depends on the cell and on the atom that it starts from. Where its
-    answers at the two tolerances differ, the group is therefore the largest one found between them whose
-    exact symmetry moves no atom by more than `symprec`: a number that no description changes.
+    What the library finds near a tolerance depends on the cell and on the atom that it starts from. The group
+    is therefore the largest one that it finds between the two tolerances whose exact symmetry moves no atom,
+    and strains no cell, by more than `symprec`: a measure that no description changes.
     """
     found = _search(cell, symprec, backend)
-    best = _exact(cell, found)
-    number_at_loose = None
+    best, number_at_loose = _exact(cell, found), None
     if loose_symprec is not None:
-        number_at_loose = 0
-        tolerance = loose_symprec
-        while tolerance > symprec:
-            with contextlib.suppress(SymmetryNotFoundError):
-                other = _search(cell, tolerance, backend)
-                if tolerance == loose_symprec:
-                    number_at_loose = other.number
-                if other.number == found.number and other.primitive_atoms == found.primitive_atoms:
-                    break
-                candidate = _exact(cell, other)
-                if candidate.distortion <= symprec and candidate.symmetry > best.symmetry:
-                    best = candidate
-                    break
+        number_at_loose, larger = _between(cell, found, symprec, loose_symprec, backend)
+        if larger is not None and larger.symmetry > best.symmetry:
+            best = larger
+        tolerance = symprec
+        while best.distortion > symprec:  # the library's measure is another one: look for a subgroup
             tolerance /= 2
+            best = _exact(cell, _search(cell, tolerance, backend))
     return Detection(
         best.hall_number,
         lattice_of(best.metric),
@@ -146,6 +138,27 @@ def detect(
         number_at_loose,
         cell.name,
     )
+
+
+def _between(
+    cell: Cell, found: FoundSymmetry, symprec: float, loose_symprec: float, backend: Backend
+) -> tuple[int, _Exact | None]:
+    """The number at the loose tolerance (0 for none), and the first group from there towards `symprec` that
+    is within reach; None when there is none but `found`.
+    """
+    number_at_loose, tolerance = 0, loose_symprec
+    while tolerance > symprec:
+        with contextlib.suppress(SymmetryNotFoundError):
+            other = _search(cell, tolerance, backend)
+            if tolerance == loose_symprec:
+                number_at_loose = other.number
+            if other.number == found.number and other.primitive_atoms == found.primitive_atoms:
+                break
+            candidate = _exact(cell, other)
+            if candidate.distortion <= symprec:
+                return number_at_loose, candidate
+        tolerance /= 2
+    return number_at_loose, None
 
 
 @dataclass(frozen=True, eq=False)
