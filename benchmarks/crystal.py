@@ -1,7 +1,7 @@
 """Timings of the crystal package beside its peers, one table: CPU seconds, so that other work on the machine
 matters little.
 
-    python benchmarks/crystal.py [--structures 1000] [--repeats 20]
+    python benchmarks/crystal.py [--structures 1000] [--rounds 3] [--repeats 20]
 
 Preparing: `sciml.crystal.prepare` against the bare calls of the symmetry library on the same structures, both
 tolerances. Basis: values and values with gradients for a batch of points, against a plain Fourier encoding
@@ -17,7 +17,6 @@ import gzip
 import os
 import resource
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,26 +41,34 @@ def cpu_seconds() -> float:
     )
 
 
-def preparing(structures: int, backend: Backend) -> None:
-    """CPU seconds of `prepare` over those of the library's own calls."""
+def preparing(structures: int, backend: Backend, rounds: int) -> None:
+    """CPU seconds of `prepare` over those of the library's own calls, in turn."""
     path = data.fetch("flla")
     cells = [parse(source) for source in list(find_sources([path]))[:structures]]
-    start = cpu_seconds()
-    for cell in cells:
-        for symprec in (0.01, 0.1):
-            find_symmetry(cell.lattice, cell.fractional, cell.species, symprec=symprec, backend=backend)
-    library = cpu_seconds() - start
+    library, ours = [], []
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "part.csv"
         with gzip.open(path, "rt", newline="") as file, open(table, "w", newline="") as out:
             rows = csv.reader(line for line in file if not line.startswith("#"))
             csv.writer(out).writerows(row for _, row in zip(range(structures + 1), rows, strict=False))
-        start, wall = cpu_seconds(), time.perf_counter()
-        prepared = prepare([table], Path(folder) / "set.npz", settings=Settings(backend=backend), processes=1)
-        ours, wall = cpu_seconds() - start, time.perf_counter() - wall
+        for number in range(rounds):
+            start = cpu_seconds()
+            for cell in cells:
+                for symprec in (0.01, 0.1):
+                    find_symmetry(
+                        cell.lattice, cell.fractional, cell.species, symprec=symprec, backend=backend
+                    )
+            library.append(cpu_seconds() - start)
+            start = cpu_seconds()
+            out = Path(folder) / f"set-{number}.npz"
+            prepared = prepare([table], out, settings=Settings(backend=backend), processes=1)
+            ours.append(cpu_seconds() - start)
+            assert len(prepared) == len(cells)
+    ratios = [mine / theirs for mine, theirs in zip(ours, library, strict=True)]
     print(
-        f"prepare, {backend}: {len(prepared)} structures, {ours:.2f} CPU s ({wall:.1f} s wall, one worker); "
-        f"the library's own calls {library:.2f} CPU s; ratio {ours / library:.2f}"
+        f"prepare, {backend}: {len(cells)} structures, CPU s {np.median(ours):.2f} with one worker, the "
+        f"library's own calls {np.median(library):.2f}; ratio {np.median(ratios):.2f} "
+        f"({min(ratios):.2f} to {max(ratios):.2f}, {rounds} rounds)"
     )
 
 
@@ -130,12 +137,13 @@ def main() -> None:
     parser.add_argument("--structures", type=int, default=1000)
     parser.add_argument("--points", type=int, default=1024)
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=3, help="of preparing and the library's calls in turn")
     options = parser.parse_args()
     print(f"JAX on {jax.default_backend()}, {os.cpu_count()} cores")
     for number in (1, 14, 62, 225):
         bases(number, options.points, options.repeats)
-    preparing(options.structures, "spglib")
-    preparing(options.structures, "moyopy")
+    for backend in ("spglib", "moyopy"):
+        preparing(options.structures, backend, options.rounds)
 
 
 if __name__ == "__main__":

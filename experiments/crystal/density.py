@@ -1,4 +1,4 @@
-"""A learned invariant density: shared weights for cells of 20 space groups at once, judged on groups never seen.
+"""A learned invariant density: shared weights for cells of 20 groups at once, judged on groups never seen.
 
     python experiments/crystal/density.py experiments/crystal/density.toml
 
@@ -10,7 +10,8 @@ relative L2 error over crystals, and the largest |f(Rx + t) - f(x)| over the roo
     series                        a SymmetricFourierSeries whose coefficients are one shared φ(|k|) times the
                                   structure factors, by least squares: the best isotropic convolution
     network                       SpaceGroupFourierNetwork
-    no symmetry, same functions   the same network on plain waves, as many as the symmetric basis has functions
+    no symmetry, same functions   the same network on plain waves, as many as there are
+                                  functions in the symmetric basis
     no symmetry, index weights    the same network with a weight for every Miller index instead of φ(|k|): a
                                   Fourier neural operator on the cell, about as many weights
     the same, more indices        with all indices up to 3, and so more weights
@@ -429,7 +430,8 @@ def main(argv: list[str]) -> int:
         for name in errors:
             row = "".join(f"{table[label][name]:30.4f}" for label in table)
             print(
-                f"{name:30s}{sizes.get(name, 0):9d}{functions.get(name, 0):10.1f}{row}{residuals.get(name, 0):11.1e}"
+                f"{name:30s}{sizes.get(name, 0):9d}{functions.get(name, 0):10.1f}{row}"
+                f"{residuals.get(name, 0):11.1e}"
             )
         shown = ("network", "no symmetry, same functions", "the same, more indices")
         kept = {k: v for k, v in errors.items() if k not in ("mean", "network on plain waves")}

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -289,12 +290,17 @@ def test_tables_and_pymatgen(tmp_path):
     assert len(parse(source)) == 2
 
 
-def test_a_hanging_search_is_ended():
-    # near-cubic rhombohedral cells can keep a search busy; a limit that no search meets shows the mechanism
-    cell = Cell(np.eye(3) * 4, np.zeros((1, 3)), np.array([6]))
-    with pytest.raises(TimeoutError):
-        detect_with_time_limit(cell, 1e-6)
-    assert detect_with_time_limit(cell, 60).number == 221
+def test_a_search_that_does_not_return_is_ended():
+    """1728 atoms, noisy beside a loose tolerance: spglib stays in C code for minutes."""
+    rng = np.random.default_rng(0)
+    fractional = np.indices((12, 12, 12)).reshape(3, -1).T / 12 + rng.normal(size=(1728, 3)) * 0.03 / 36
+    cell = Cell(np.eye(3) * 36, fractional, np.full(1728, 6), "noise")
+    begun = time.monotonic()
+    with pytest.raises(TimeoutError, match="no result within 4 s"):
+        detect_with_time_limit(cell, 4, symprec=0.1, loose_symprec=None)
+    assert time.monotonic() - begun < 120
+    small = Cell(np.eye(3) * 4, np.zeros((1, 3)), np.array([6]))
+    assert detect_with_time_limit(small, 60).number == 221
 
 
 def test_unvalidated_nan_lattice_ends_only_the_worker():
