@@ -47,6 +47,7 @@ def train_flux(config: NeuralTraining, run: Any = None) -> tuple[NeuralFlux, dic
     import jax.numpy as jnp
 
     from sciml.fv.law import as_dtype
+    from sciml.fv.neural_flux import without_offset
     from sciml.fv.neural_training import make_batches, make_loss, make_validation
     from sciml.fv.released import flux_for
     from sciml.train.fit import Training, fit
@@ -93,6 +94,7 @@ def train_flux(config: NeuralTraining, run: Any = None) -> tuple[NeuralFlux, dic
     chosen = fitted.state.model
     if validate and config.objective == "supervised":
         chosen = min((chosen, fitted.model), key=lambda flux: float(validate(flux)["mse"]))
+    chosen = without_offset(chosen, law)
     summary: dict[str, Any] = {
         "parameters": flux.parameters,
         "updates": config.updates,

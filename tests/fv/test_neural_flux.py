@@ -16,7 +16,7 @@ from sciml.fv.fundamental_diagram import Greenshields
 from sciml.fv.grid import UniformGrid
 from sciml.fv.integrate import rollout
 from sciml.fv.law import LinearAdvection
-from sciml.fv.neural_flux import NeuralFlux, elu
+from sciml.fv.neural_flux import NeuralFlux, elu, without_offset
 
 LAW = Greenshields()
 SHAPES = [(2, 1), (4, 5), (10, 11), (6, 2)]
@@ -164,6 +164,19 @@ def test_one_trace_serves_all_weights_and_steps():
         flux = NeuralFlux(2, 1, law=LAW, key=jax.random.key(seed))
         run(flux, jnp.full(20, 0.1 * seed + 0.1), jnp.asarray(0.001 * (seed + 1)))
     assert len(traces) == 1
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_free_constant_is_fixed_and_changes_no_update(shape):
+    flux = network(*shape)
+    fixed = without_offset(flux, LAW)
+    lines = jnp.asarray(np.random.default_rng(6).random((shape[1], 30)), jnp.float32)
+    shift = fixed.along(LAW, lines, None) - flux.along(LAW, lines, None)
+    np.testing.assert_allclose(shift, shift[0], atol=1e-6)
+    states = jnp.linspace(0, 1, 257)
+    alike = jnp.broadcast_to(states[:, None, None], (257, shape[1], shape[0]))
+    learned = jax.vmap(lambda window: fixed(LAW, window, None))(alike)
+    assert abs(float(jnp.mean(learned - LAW.flux(states)))) < 1e-5
 
 
 @pytest.mark.parametrize("x", [-3.0, -1e-4, 0.0, 2.0])
