@@ -179,7 +179,7 @@ def _substeps(law: AbstractLaw, entry: SchemeEntry, protocol: Protocol, values: 
     speed = np.asarray(law.max_wave_speed(jnp.asarray(values.min(axis=1)), jnp.asarray(values.max(axis=1))))
     number = speed * protocol.dt / protocol.grid.dx
     # Schemes that overshoot a little need some room below their limit.
-    room = limit if entry.order == 1 else 0.9 * limit
+    room = limit if entry.tvd else 0.9 * limit
     need = np.where(number <= limit * (1 + 1e-9), 1, number / room)
     return 2 ** np.ceil(np.log2(need)).astype(int)
 
