@@ -190,6 +190,7 @@ def _neural_flux(page: Report, run: Run) -> dict:
         title="error over time",
     )
     curves.axes[0].set_yscale("log")
+    curves.axes[0].set_ylim(bottom=1e-6)  # the first steps are nearly exact
     for key, figure, caption, alt in (
         ("learned-flux", surface, "The learned flux, Godunov's and their difference.", "Maps of two fluxes."),
         ("learned-error", curves, "Mean square error over time.", "Error over time of five schemes."),

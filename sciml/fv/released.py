@@ -95,27 +95,26 @@ def transferred(trained: TrainedFlux, law: AbstractLaw) -> NeuralFlux | None:
     """The flux in the units of another law of the same shape, f(u) = c f₀(u₀) + d with u linear in u₀ and
     c > 0; None when the shapes differ.
     """
-    with jax.ensure_compile_time_eval():
-        s = np.linspace(0.0, 1.0, 129)
-        ends = [(float(x.lower), float(x.upper)) for x in (trained.law, law)]
-        if not np.isfinite(ends).all():
-            return trained.flux if eqx.tree_equal(trained.law, law) else None
-        old, new = (
-            np.asarray(x.flux(jnp.asarray(low + s * (high - low), jnp.float32)), float)
-            for x, (low, high) in zip((trained.law, law), ends, strict=True)
-        )
-        design = np.stack([old, np.ones_like(old)], axis=1)
-        (factor, shift), *_ = np.linalg.lstsq(design, new, rcond=None)
-        scale = np.ptp(new)
-        if not (factor > 0 and np.abs(design @ [factor, shift] - new).max() <= 1e-5 * max(scale, 1e-30)):
-            return None
-        (low0, high0), (low, high) = ends
-        stretch = (high - low) / (high0 - low0)
-        parts = (
-            low + (np.asarray(trained.flux.centre) - low0) * stretch,
-            np.asarray(trained.flux.half_width) * stretch,
-            factor * np.asarray(trained.flux.flux_range) + shift,
-        )
+    s = np.linspace(0.0, 1.0, 129)
+    ends = [(float(x.lower), float(x.upper)) for x in (trained.law, law)]
+    if not np.isfinite(ends).all():
+        return trained.flux if eqx.tree_equal(trained.law, law) else None
+    old, new = (
+        np.asarray(x.flux(jnp.asarray(low + s * (high - low), jnp.float32)), float)
+        for x, (low, high) in zip((trained.law, law), ends, strict=True)
+    )
+    design = np.stack([old, np.ones_like(old)], axis=1)
+    (factor, shift), *_ = np.linalg.lstsq(design, new, rcond=None)
+    scale = np.ptp(new)
+    if not (factor > 0 and np.abs(design @ [factor, shift] - new).max() <= 1e-5 * max(scale, 1e-30)):
+        return None
+    (low0, high0), (low, high) = ends
+    stretch = (high - low) / (high0 - low0)
+    parts = (
+        low + (np.asarray(trained.flux.centre) - low0) * stretch,
+        np.asarray(trained.flux.half_width) * stretch,
+        factor * np.asarray(trained.flux.flux_range) + shift,
+    )
     return eqx.tree_at(
         lambda f: (f.centre, f.half_width, f.flux_range),
         trained.flux,
@@ -135,11 +134,12 @@ def flux_for(scheme: str, law: AbstractLaw) -> NeuralFlux:
     Raises:
         ValueError: when there is none for a law of this shape.
     """
-    choices = (load_flux(scheme),) if scheme.endswith(".npz") else released(scheme)
-    for trained in choices:
-        found = transferred(trained, law)
-        if found is not None:
-            return found
+    with jax.ensure_compile_time_eval():  # schemes are built inside of jitted functions, too
+        choices = (load_flux(scheme),) if scheme.endswith(".npz") else released(scheme)
+        for trained in choices:
+            found = transferred(trained, law)
+            if found is not None:
+                return found
     known = ", ".join(trained.card["law"]["kind"] for trained in choices) or "none"
     raise ValueError(
         f"{scheme}: no weights for {type(law).__name__} with these parameters (there are: {known});"
