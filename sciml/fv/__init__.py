@@ -10,6 +10,7 @@ the cells around a face to the flux through it, a network included.
 | where, and what lies beyond? | `grid`, `boundary`, `source` |
 | which flux between two states? | `riemann` |
 | which states at a face? | `reconstruction`, `limiter`; combined in `numerical_flux`, `subcell` |
+| or a network for both? | `neural_flux`; trained by `neural_training`, `weak_form`; kept in `released` |
 | rate of change of the state | `finite_volume`, `dg` |
 | in time | `integrate`: `solve` by CFL number, `rollout` by fixed steps |
 | names of laws and schemes | `catalogue` |
@@ -57,6 +58,8 @@ _HOME = {
         "Ultrabee",
     ),
     "subcell": ("SubCell",),
+    "neural_flux": ("NeuralFlux",),
+    "released": ("flux_for", "load_flux", "save_flux"),
     "finite_volume": ("AbstractScheme", "FiniteVolume"),
     "dg": ("DiscontinuousGalerkin",),
     "integrate": (
@@ -70,7 +73,7 @@ _HOME = {
         "rollout",
         "solve",
     ),
-    "catalogue": ("LAW_TYPES", "SCHEMES", "evaluation_laws"),
+    "catalogue": ("LAW_TYPES", "SCHEMES", "evaluation_laws", "scheme_entry"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 

@@ -37,7 +37,8 @@ class SchemeEntry:
 
     `order` is the formal order on smooth solutions away from extrema, `order_at_extrema` the order in L1 on
     grids of 50 to 400 cells when there are some; `tvd` tells whether the total variation never grows and
-    whether states stay within the range of the data at CFL numbers up to `tvd_cfl`.
+    whether states stay within the range of the data at CFL numbers up to `tvd_cfl`; `weights` names the
+    trained flux of a learned scheme, which depends on the law.
     """
 
     doc: str
@@ -98,7 +99,9 @@ SCHEMES: dict[str, SchemeEntry] = {
         1,
         True,
     ),
-    "rusanov": SchemeEntry("local Lax-Friedrichs", _rec(PiecewiseConstant, Rusanov), ForwardEuler(), 1, True),
+    "rusanov": SchemeEntry(
+        "local Lax-Friedrichs", _rec(PiecewiseConstant, Rusanov), ForwardEuler(), 1, True, 0.5
+    ),
     "muscl-minmod": SchemeEntry(
         "limited slopes, minmod", _rec(lambda: MUSCL(minmod)), SSPRK2(), 2, True, 0.5
     ),
