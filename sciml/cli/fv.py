@@ -157,6 +157,7 @@ def evaluate(argv: list[str]) -> int:
         about="Compare schemes on the same random states, against exact cell averages.",
     )
     use_precision(config.precision)
+    config.check()  # before the run folder exists
     name = f"fv-evaluate-{path.stem}" if path else "fv-evaluate"
     with open_run(options, config, name) as run:
         results = {}

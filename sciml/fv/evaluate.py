@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sciml.fv.boundary import Prescribed
+from sciml.fv.boundary import Outflow, Prescribed
 from sciml.fv.catalogue import SCHEMES, SchemeEntry, evaluation_laws, lookup, scheme_entry
 from sciml.fv.grid import UniformGrid
 from sciml.fv.initial import PiecewiseConstant, random_piecewise_constant
@@ -84,6 +84,12 @@ class Protocol:
     def stride(self) -> int:
         """Steps between the saved times of the example that results keep, about 100 in all."""
         return max(1, self.steps // 100)
+
+    def check(self) -> None:
+        """Raise a `ValueError` when a learned scheme has no weights for one of the laws."""
+        for law in self.laws:
+            for name in self.schemes:
+                scheme_entry(name).build(evaluation_laws()[law], self.inner_grid, Outflow())
 
     def initial(self, law: str) -> PiecewiseConstant:
         """The random states; those of Burgers mirror the traffic states, u = 1 - 2k."""
@@ -173,8 +179,6 @@ def _one_state(law, entry: SchemeEntry, protocol: Protocol, substeps: int, save:
 
 def _substeps(law: AbstractLaw, entry: SchemeEntry, protocol: Protocol, values: np.ndarray) -> np.ndarray:
     """Parts into which Δt is divided for every state: 1, or a power of two for the fast ones."""
-    from sciml.fv.boundary import Outflow
-
     limit = entry.build(law, protocol.inner_grid, Outflow()).cfl_limit
     speed = np.asarray(law.max_wave_speed(jnp.asarray(values.min(axis=1)), jnp.asarray(values.max(axis=1))))
     number = speed * protocol.dt / protocol.grid.dx

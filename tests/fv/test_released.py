@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sciml.cli import main
 from sciml.fv.boundary import Periodic
 from sciml.fv.catalogue import LEARNED, evaluation_laws, scheme_entry
 from sciml.fv.evaluate import Protocol, evaluate_law
@@ -59,6 +60,13 @@ def test_a_file_is_a_scheme_name(tmp_path):
     jax.jit(lambda u: scheme_entry(path).build(law, grid, Periodic()).max_speed(0.0, u))(jnp.zeros(10))
     with pytest.raises(ValueError, match="no weights for Triangular"):
         scheme_entry(path).build(Triangular(), UniformGrid(10), Periodic())
+
+
+def test_a_comparison_without_weights_is_refused_before_it_starts(tmp_path, capsys):
+    arguments = ["--laws", "greenshields,trapezoidal", "--schemes", "nfv-4x5", "--out", str(tmp_path / "run")]
+    assert main(["fv", "evaluate", *arguments]) == 2
+    assert "no weights for Trapezoidal" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_bad_files_are_named(tmp_path):
