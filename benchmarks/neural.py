@@ -95,7 +95,7 @@ def main():
     assert abs(a - b) < 1e-5 * abs(a), f"the two forms differ: {a} and {b}"
     for title, wrap, mine in (
         ("rollout", lambda f: f, ours_on_all_cores),
-        ("rollout and gradient", lambda f: eqx.filter_value_and_grad(f), ours),
+        ("rollout and gradient", eqx.filter_value_and_grad, ours),
     ):
         candidates, compiled, memory = {}, {}, {}
         for label, function in (("sciml", mine), ("channels-last convolution", naive)):

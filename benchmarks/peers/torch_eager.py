@@ -1,4 +1,4 @@
-"""Godunov for Greenshields' law in eager PyTorch, all rows at once; arguments: rows cells steps [form].
+"""Godunov for Greenshields' law in eager PyTorch, all rows at once; arguments: rows cells steps form.
 
 Form "textbook" spells out Godunov's cases for any concave flux; "demand" is the shortest for this one.
 """

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from sciml.fv.neural_training import NeuralTraining
     from sciml.fv.traffic import Day
     from sciml.fv.traffic_neural import NeuralModel
+    from sciml.train.fit import Fitted, Training
+    from sciml.train.optimiser import Stage
 
 
 def train(argv: list[str]) -> int:
@@ -50,9 +52,8 @@ def train_flux(config: NeuralTraining, run: Any = None) -> tuple[NeuralFlux, dic
     from sciml.fv.neural_flux import without_offset
     from sciml.fv.neural_training import make_batches, make_loss, make_validation
     from sciml.fv.released import flux_for
-    from sciml.train.fit import Training, fit
-    from sciml.train.optimiser import Optimiser, Stage
-    from sciml.train.state import TrainState
+    from sciml.train.fit import Training
+    from sciml.train.optimiser import Optimiser
 
     law = as_dtype(config.law.build(), jnp.float32)
     weights_key, train_key = jax.random.split(jax.random.key(config.seed))
@@ -64,32 +65,19 @@ def train_flux(config: NeuralTraining, run: Any = None) -> tuple[NeuralFlux, dic
         ):
             raise ValueError(f"start: {config.start} is a network of another kind than [network] asks for")
         flux = earlier
-    stages = tuple(
-        Stage(stage.updates, stage.learning_rate, "cosine", warmup=min(50, stage.updates // 10), final=0.05)
-        for stage in config.stages
-    )
     validate = make_validation(config, law)
     every = config.validate_every if validate else 0
     training = Training(
-        optimiser=Optimiser(stages, clip_norm=config.clip_norm),
+        optimiser=Optimiser(_stages(config.stages, final=0.05), clip_norm=config.clip_norm),
         log_every=config.log_every,
         validate_every=every,
         monitor="mse",
         checkpoint_every=10 * config.log_every,
         seed=config.seed,
     )
-    trainable = trained_leaves(flux)
-    state = TrainState.create(flux, training.optimiser.build(), trainable=trainable, key=train_key)
     begun = time.perf_counter()
-    fitted = fit(
-        state,
-        make_loss(config, law),
-        make_batches(config, law),
-        training,
-        run=run,
-        validate=validate,
-        trainable=trainable,
-    )
+    loss, batches = make_loss(config, law), make_batches(config, law)
+    fitted = _fit(flux, loss, batches, training, key=train_key, run=run, validate=validate)
     # An error against exact solutions is a label: without labels the last weights count, not the best.
     chosen = fitted.state.model
     if validate and config.objective == "supervised":
@@ -106,15 +94,32 @@ def train_flux(config: NeuralTraining, run: Any = None) -> tuple[NeuralFlux, dic
     return chosen, summary
 
 
-def trained_leaves(flux: NeuralFlux) -> Any:
-    """True for weights and biases, False for the scales of input and output."""
+def _stages(stages: Any, *, final: float) -> tuple[Stage, ...]:
+    """Cosine stages with a short warm-up, of the updates and rates of a configuration."""
+    from sciml.train.optimiser import Stage
+
+    return tuple(
+        Stage(s.updates, s.learning_rate, "cosine", warmup=min(50, s.updates // 10), final=final)
+        for s in stages
+    )
+
+
+def _fit(
+    flux: NeuralFlux, loss: Any, batches: Any, training: Training, *, key: Any, **options: Any
+) -> Fitted:
+    """`sciml.train.fit` of weights and biases; the scales of input and output stay."""
     import equinox as eqx
     import jax
 
+    from sciml.train.fit import fit
+    from sciml.train.state import TrainState
+
     nothing = jax.tree.map(lambda _: False, flux)
-    return eqx.tree_at(
+    trainable = eqx.tree_at(
         lambda f: (f.weights, f.biases), nothing, jax.tree.map(lambda _: True, (flux.weights, flux.biases))
     )
+    state = TrainState.create(flux, training.optimiser.build(), trainable=trainable, key=key)
+    return fit(state, loss, batches, training, trainable=trainable, **options)
 
 
 def train_on_day(
@@ -124,17 +129,13 @@ def train_on_day(
     import jax
 
     from sciml.fv.traffic_neural import DayObjective, new_flux
-    from sciml.train.fit import Training, fit
-    from sciml.train.optimiser import Optimiser, Stage
-    from sciml.train.state import TrainState
+    from sciml.train.fit import Training
+    from sciml.train.optimiser import Optimiser
 
     objective = DayObjective(model, day, diagram)
     weights_key, train_key = jax.random.split(jax.random.key(model.seed))
     flux = new_flux(model, diagram, weights_key)
-    stages = tuple(
-        Stage(s.updates, s.learning_rate, "cosine", warmup=min(50, s.updates // 10), final=0.1)
-        for s in model.stages
-    )
+    stages = _stages(model.stages, final=0.1)
     total = sum(stage.steps for stage in stages)
     every = max(k for k in (1, 2, 5, 10, 25, 50) if total % k == 0)
     training = Training(
@@ -145,15 +146,13 @@ def train_on_day(
         checkpoint_every=0,
         seed=model.seed,
     )
-    trainable = trained_leaves(flux)
-    state = TrainState.create(flux, training.optimiser.build(), trainable=trainable, key=train_key)
-    fitted = fit(
-        state,
+    fitted = _fit(
+        flux,
         objective.loss,
         objective.batch,
         training,
+        key=train_key,
         validate=objective.validate,
-        trainable=trainable,
         log=log,
     )
     return fitted.model, {

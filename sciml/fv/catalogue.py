@@ -139,11 +139,18 @@ SCHEMES: dict[str, SchemeEntry] = {
 }
 
 
-LEARNED: dict[str, str] = {
-    "nfv-2x1": "neural flux of 2 cells, supervised",
-    "unfv-2x1": "neural flux of 2 cells, trained without labels",
-    "nfv-4x5": "neural flux of 4 cells and 5 time levels, supervised",
-    "nfv-10x11": "neural flux of 10 cells and 11 time levels, supervised",
+def _learned(weights: str, doc: str) -> SchemeEntry:
+    return SchemeEntry(doc, None, ForwardEuler(), 1, False, weights=weights)
+
+
+LEARNED: dict[str, SchemeEntry] = {
+    name: _learned(name, doc)
+    for name, doc in (
+        ("nfv-2x1", "neural flux of 2 cells, supervised"),
+        ("unfv-2x1", "neural flux of 2 cells, trained without labels"),
+        ("nfv-4x5", "neural flux of 4 cells and 5 time levels, supervised"),
+        ("nfv-10x11", "neural flux of 10 cells and 11 time levels, supervised"),
+    )
 }
 
 
@@ -154,12 +161,8 @@ def scheme_entry(name: str) -> SchemeEntry:
         ValueError: for an unknown name, with the nearest right one.
     """
     if name.endswith(".npz"):
-        return SchemeEntry("trained flux from a file", None, ForwardEuler(), 1, False, weights=name)
-    if name in LEARNED:
-        return SchemeEntry(LEARNED[name], None, ForwardEuler(), 1, False, weights=name)
-    found = lookup("scheme", {**SCHEMES, **dict.fromkeys(LEARNED)}, name)
-    assert found is not None
-    return found
+        return _learned(name, "trained flux from a file")
+    return lookup("scheme", SCHEMES | LEARNED, name)
 
 
 def evaluation_laws() -> dict[str, AbstractLaw]:

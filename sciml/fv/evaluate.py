@@ -212,12 +212,12 @@ def evaluate_law(
     values, breakpoints = data.values, data.breakpoints
     count = len(values)
     chunk = min(chunk, -(-count // len(jax.local_devices())) * len(jax.local_devices()))
-    schemes = tuple(dict.fromkeys((*protocol.schemes, "godunov")))
+    schemes = {name: scheme_entry(name) for name in (*protocol.schemes, "godunov")}
     parts: dict[str, list] = {scheme: [] for scheme in schemes}
     compiled: dict[tuple[str, int], Callable] = {}
     seconds: dict[str, list[float]] = {scheme: [0.0, 0.0] for scheme in schemes}
     examples: dict[str, np.ndarray] = {}
-    substeps = {s: _substeps(exact_law, scheme_entry(s), protocol, values) for s in schemes}
+    substeps = {s: _substeps(exact_law, entry, protocol, values) for s, entry in schemes.items()}
     # From the slowest state to the fastest, so that the states of a chunk mostly need the same steps.
     speeds = exact_law.max_wave_speed(jnp.asarray(values.min(axis=1)), jnp.asarray(values.max(axis=1)))
     order = np.argsort(np.asarray(speeds), kind="stable")
@@ -234,7 +234,7 @@ def evaluate_law(
             for division in np.unique(substeps[scheme][index]):
                 key = (scheme, int(division))
                 if key not in compiled:
-                    step = _one_state(law, scheme_entry(scheme), protocol, int(division), True)
+                    step = _one_state(law, schemes[scheme], protocol, int(division), True)
                     compiled[key] = _compile(step, truth, seconds[scheme])
                 result, states = compiled[key](truth)
                 rows = np.flatnonzero(substeps[scheme][index] == division)
@@ -244,7 +244,7 @@ def evaluate_law(
             if progress is not None:
                 progress(scheme, min(start + chunk, count), count)
             if clock and not seconds[scheme][1] and substeps[scheme][index[0]] == 1:
-                step = _one_state(law, scheme_entry(scheme), protocol, 1, False)
+                step = _one_state(law, schemes[scheme], protocol, 1, False)
                 fast = _compile(step, truth, [0.0])
                 begun = time.perf_counter()
                 fast(truth).block_until_ready()

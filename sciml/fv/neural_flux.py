@@ -218,9 +218,6 @@ class NeuralFlux(AbstractNumericalFlux):
         flux = scale * _network(self.activation)(parameters, lines)
         return jnp.clip(flux, flux_range[0], flux_range[1]) if self.flux_clamp else flux
 
-    def check(self, law):
-        pass
-
 
 def without_offset(flux: NeuralFlux, law: AbstractLaw, points: int = 257) -> NeuralFlux:
     """The flux plus the constant that makes N(u, …, u) = f(u) on average over its interval.

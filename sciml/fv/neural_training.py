@@ -13,7 +13,7 @@ Everything random follows from the seed and the number of the update, so a train
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import equinox as eqx
@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sciml.fv.boundary import Outflow, Prescribed
+from sciml.fv.boundary import AbstractBoundary, Outflow, Prescribed
 from sciml.fv.finite_volume import FiniteVolume
 from sciml.fv.grid import UniformGrid
 from sciml.fv.initial import random_piecewise_constant
@@ -148,9 +148,13 @@ class NeuralTraining:
 
     def stage_of(self, update: int) -> tuple[int, RolloutStage]:
         """Number and settings of the stage that an update belongs to."""
-        ends = np.cumsum([stage.updates for stage in self.stages])
-        number = min(int(np.searchsorted(ends, update, side="right")), len(ends) - 1)
+        number = stage_at([stage.updates for stage in self.stages], update)
         return number, self.stages[number]
+
+
+def stage_at(updates: Sequence[int], update: int) -> int:
+    """Index of the stage that an update belongs to, from the numbers of updates of the stages."""
+    return min(int(np.searchsorted(np.cumsum(updates), update, side="right")), len(updates) - 1)
 
 
 def states_interval(law: AbstractLaw, dt_dx: float, limit: float) -> tuple[float, float]:
@@ -189,15 +193,21 @@ def initial_averages(places, values, cells: int) -> Float[np.ndarray, "states ce
     return np.stack([np.diff(np.interp(faces, x, total)) for x, total in zip(places, amount, strict=True)])
 
 
+def _run(flux, law, start: Float[Array, " cells"], boundary: AbstractBoundary, dt_dx: ScalarLike, steps: int):
+    """States of the scheme on unit cells; a violated CFL limit leaves NaN."""
+    grid = UniformGrid(start.shape[0], 0.0, float(start.shape[0]))
+    scheme = FiniteVolume(law, grid, boundary, numerical_flux=flux)
+    return rollout(scheme, start, dt_dx, steps, throw=False).states
+
+
 def roll_out(
     flux: NeuralFlux, law: AbstractLaw, truth: Float[Array, "steps+1 cells"], dt_dx: ScalarLike, reach: int
 ) -> Float[Array, "steps+1 inner"]:
     """States of the scheme from the first row of `truth` on, its edge cells prescribed; Δx = 1."""
-    steps, cells = truth.shape[0] - 1, truth.shape[1] - 2 * reach
+    steps = truth.shape[0] - 1
     times = dt_dx * jnp.arange(steps + 1, dtype=truth.dtype)
     boundary = Prescribed(times, truth[:, :reach], truth[:, -reach:])
-    scheme = FiniteVolume(law, UniformGrid(cells, 0.0, float(cells)), boundary, numerical_flux=flux)
-    return rollout(scheme, truth[0, reach:-reach], dt_dx, steps, throw=False).states
+    return _run(flux, law, truth[0, reach:-reach], boundary, dt_dx, steps)
 
 
 def make_loss(config: NeuralTraining, law: AbstractLaw) -> Callable:
@@ -205,27 +215,16 @@ def make_loss(config: NeuralTraining, law: AbstractLaw) -> Callable:
     reach = config.network.stencil // 2
     scale = 0.5 * (float(law.upper) - float(law.lower))
 
-    def functions(steps: int, cells: int):
-        """Test functions of the stage with rollouts of this size."""
-        stage = next(s for s in config.stages if (s.rollout, s.cells) == (steps, cells))
-        settings = config.weak_form
-        chosen = settings.functions(cells, config.seed), bumps(cells, settings.entropy_width)
-        return *chosen, settings.windows(steps, stage.dt_dx)
-
-    def free_run(flux, start, steps, dt_dx):
-        cells = start.shape[0]
-        scheme = FiniteVolume(law, UniformGrid(cells, 0.0, float(cells)), Outflow(), numerical_flux=flux)
-        return rollout(scheme, start, dt_dx, steps, throw=False).states
-
-    def supervised(flux, truth, dt_dx, steps):
+    def supervised(flux, truth, dt_dx, windows):
         error = (roll_out(flux, law, truth, dt_dx, reach) - truth[:, reach:-reach])[1:] / scale
         return {"error": jnp.mean(error**2)}
 
     jumps = config.weak_form.jumps
 
-    def weak(flux, start, dt_dx, steps):
-        u = free_run(flux, start, steps, dt_dx)
-        tests, positive, windows = functions(u.shape[0] - 1, u.shape[1])
+    def weak(flux, start, dt_dx, windows):
+        u = _run(flux, law, start, Outflow(), dt_dx, windows.shape[0])
+        tests = config.weak_form.functions(u.shape[1], config.seed)
+        positive, windows = bumps(u.shape[1], config.weak_form.entropy_width), windows.T
         speed = (flux.flux_range[1] - flux.flux_range[0]).astype(u.dtype)
         parts = {"weak": jnp.mean((weak_residual(law, u, dt_dx, tests, windows, jumps=jumps) / speed) ** 2)}
         if config.weak_form.entropy:
@@ -241,9 +240,9 @@ def make_loss(config: NeuralTraining, law: AbstractLaw) -> Callable:
     one = supervised if config.objective == "supervised" else weak
 
     def loss(flux, batch, key):
-        states, dt_dx, steps = batch[0], batch[1], batch[2].shape[0]
+        states, dt_dx, windows = batch
         # In chunks that stay in the cache; the backward pass recomputes the layers of the network.
-        parts = jax.lax.map(lambda rows: one(flux, rows, dt_dx, steps), states, batch_size=16)
+        parts = jax.lax.map(lambda rows: one(flux, rows, dt_dx, windows), states, batch_size=16)
         parts = {name: jnp.mean(value) for name, value in parts.items()}
         return sum(parts.values()), parts
 
@@ -251,10 +250,10 @@ def make_loss(config: NeuralTraining, law: AbstractLaw) -> Callable:
 
 
 def make_batches(config: NeuralTraining, law: AbstractLaw) -> Callable[[int], Any]:
-    """The batch of an update number: states, Δt/Δx and an array as long as the rollout.
+    """The batch of an update number: states, Δt/Δx and the windows in time, one row per step.
 
-    The states are exact averages over time with edge cells for supervised training, and the initial averages
-    alone for the weak form.
+    The states are exact averages over time with edge cells for supervised training, which has no windows, and
+    the initial averages alone for the weak form.
     """
     reach, limit = config.network.stencil // 2, 0.95 * config.network.stencil / 2
 
@@ -272,7 +271,10 @@ def make_batches(config: NeuralTraining, law: AbstractLaw) -> Callable[[int], An
     def batch(update: int):
         number, stage = config.stage_of(update)
         rows = np.random.default_rng([config.seed, update]).integers(0, config.states, stage.batch)
-        return pool(number)[rows], np.float32(stage.dt_dx), np.zeros(stage.rollout, np.int8)
+        windows = np.zeros(stage.rollout, np.int8)
+        if config.objective == "weak-form":
+            windows = config.weak_form.windows(stage.rollout, stage.dt_dx).T.astype(np.float32)
+        return pool(number)[rows], np.float32(stage.dt_dx), windows
 
     return batch
 

@@ -293,7 +293,8 @@ class Problem:
         """Solve all samples by one scheme; every leaf of the result has a leading axis of samples."""
         grid, law, boundary = grid or self.grid.build(), self.law.build(), self.boundary.build()
         parts = tuple(ramp.build() for ramp in self.ramps)
-        scheme = scheme_entry(name).build(law, grid, boundary, sources.Sources(parts) if parts else None)
+        entry = scheme_entry(name)
+        scheme = entry.build(law, grid, boundary, sources.Sources(parts) if parts else None)
         dtype = jnp.dtype(self.precision)
         averages = jnp.asarray(self.initial_averages(grid), dtype)
         start, data = averages, self.initial.build(grid)
@@ -301,7 +302,7 @@ class Problem:
             start = jnp.asarray(scheme.project(data), dtype)[None]
         cfl, times = min(self.cfl, scheme.cfl_limit), jnp.asarray(self.times, dtype)
 
-        options = {"cfl": cfl, "integrator": scheme_entry(name).integrator, "save_at": times}
+        options = {"cfl": cfl, "integrator": entry.integrator, "save_at": times}
         check_state(law, averages, "initial data")
         if len(averages) == 1:
             solution = solve(scheme, start[0], self.end_time, **options)

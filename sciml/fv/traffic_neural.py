@@ -19,6 +19,7 @@ from sciml.fv.catalogue import SchemeEntry
 from sciml.fv.fundamental_diagram import AbstractFundamentalDiagram
 from sciml.fv.integrate import ForwardEuler
 from sciml.fv.neural_flux import Activation, NeuralFlux
+from sciml.fv.neural_training import stage_at
 from sciml.fv.traffic import Day, residual, simulate_day
 from sciml.typing import Scalar
 
@@ -116,7 +117,6 @@ class DayObjective:
         frames = day.density.shape[0] - 1
         self.model, self.day, self.diagram = model, day, diagram
         self.last = int((1 - model.validation) * frames)
-        self.ends = np.cumsum([stage.updates for stage in model.stages])
         longest = max(stage.frames for stage in model.stages)
         if longest >= self.last:
             raise ValueError(
@@ -140,8 +140,7 @@ class DayObjective:
 
     def batch(self, update: int):
         """The batch of an update number."""
-        number = min(int(np.searchsorted(self.ends, update, side="right")), len(self.ends) - 1)
-        stage = self.model.stages[number]
+        stage = self.model.stages[stage_at([each.updates for each in self.model.stages], update)]
         rng = np.random.default_rng([self.model.seed, update])
         starts = rng.integers(0, self.last - stage.frames + 1, stage.batch)
         return starts.astype(np.int32), np.zeros(stage.frames, np.int8)
