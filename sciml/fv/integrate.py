@@ -69,6 +69,16 @@ class Solution(eqx.Module):
     result: Int[Array, ""]
 
 
+def _plus(y, added):
+    return jax.tree.map(jnp.add, y, added)
+
+
+def _nothing_lost(y):
+    """Zeros where sums need compensation; None in float64, whose rounding is far below every error."""
+    wide = all(x.dtype.itemsize >= 8 for x in jax.tree.leaves(y))
+    return None if wide else jax.tree.map(jnp.zeros_like, y)
+
+
 class AbstractSSPRK(diffrax.AbstractSolver):
     """Shu-Osher form: u⁽ⁱ⁾ = αᵢ uⁿ + (1-αᵢ)(u⁽ⁱ⁻¹⁾ + Δt L(u⁽ⁱ⁻¹⁾, t + cᵢΔt)), a convex mix of Euler steps.
 
@@ -88,29 +98,40 @@ class AbstractSSPRK(diffrax.AbstractSolver):
         return len(self.weights)
 
     def init(self, terms, t0, t1, y0, args):
-        return None
+        return _nothing_lost(y0)
 
     def advance(
-        self, scheme: AbstractScheme, t: Scalar, y: tuple[State, Scalar], dt: Scalar
-    ) -> tuple[State, Scalar]:
-        """One step of the pair (state, total brought in by boundary and sources)."""
-        stage = y
+        self,
+        scheme: AbstractScheme,
+        t: Scalar,
+        y: tuple[State, Scalar],
+        dt: Scalar,
+        lost: tuple[State, Scalar] | None = None,
+    ) -> tuple[tuple[State, Scalar], tuple[State, Scalar] | None]:
+        """One step of the pair (state, total brought in by boundary and sources), and what rounding took from it.
+
+        Handed back as `lost`, that is given to the next step. Without these compensated sums (None) mass drifts
+        in float32, by 2e-5 of itself in 1000 steps.
+        """
+        stage, added, new, whole = y, jax.tree.map(jnp.zeros_like, y), y, y
         for alpha, node in zip(self.weights, self.nodes, strict=True):
             rate = scheme.tendency(t + node * dt, stage[0], dt)
-            state, total = jax.tree.map(
-                lambda old, new, slope, a=alpha: (
-                    a * old + (1 - a) * (new + dt * slope) if a else new + dt * slope
-                ),
-                y,
-                stage,
-                rate,
+            added = jax.tree.map(
+                lambda d, slope, a=alpha: (1 - a) * (d + dt * slope) if a else dt * slope, added, rate
             )
-            stage = (scheme.limit(state), total)
-        return stage
+            whole = added if lost is None else _plus(added, lost)
+            new = _plus(y, whole)
+            stage = (scheme.limit(new[0]), new[1])
+            if stage[0] is not new[0]:
+                change = jax.tree.map(jnp.subtract, stage[0], new[0])
+                added = (jax.tree.map(jnp.add, added[0], change), added[1])
+        if lost is not None:
+            lost = jax.lax.stop_gradient(jax.tree.map(lambda d, new, old: d - (new - old), whole, new, y))
+        return stage, lost
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
-        y1 = self.advance(args[0], jnp.asarray(t0), y0, jnp.asarray(t1 - t0))
-        return y1, None, dict(y0=y0, y1=y1), None, diffrax.RESULTS.successful
+        y1, lost = self.advance(args[0], jnp.asarray(t0), y0, jnp.asarray(t1 - t0), solver_state)
+        return y1, None, dict(y0=y0, y1=y1), lost, diffrax.RESULTS.successful
 
     def func(self, terms, t0, y0, args):
         return terms.vf(t0, y0, args)
@@ -333,16 +354,17 @@ def _rollout(scheme, u0, dt, steps, t0, integrator, save_every):
     watch = scheme.boundary_speeds if scheme.max_principle else _all_speeds(scheme)
 
     def one(carry, number):
-        y, speeds = carry
+        y, lost, speeds = carry
         t = t0 + number.astype(dt.dtype) * dt
         speeds = jnp.maximum(speeds, watch(t, y[0]))
-        return (integrator.advance(scheme, t, y, dt), speeds), None
+        new, lost = integrator.advance(scheme, t, y, dt, lost)
+        return (new, lost, speeds), None
 
     def several(carry, block):
-        (y, speeds), _ = jax.lax.scan(one, carry, block * save_every + jnp.arange(save_every))
+        (y, lost, speeds), _ = jax.lax.scan(one, carry, block * save_every + jnp.arange(save_every))
         averages = scheme.averages(y[0])
         bad = ~(dt_dx * jnp.max(speeds) <= limit)
-        return (y, speeds), (
+        return (y, lost, speeds), (
             jnp.where(bad, jnp.nan, averages),
             _defect(scheme, u0, averages, y[1]),
             jnp.all(jnp.isfinite(averages)),
@@ -351,9 +373,10 @@ def _rollout(scheme, u0, dt, steps, t0, integrator, save_every):
     # The whole start counts from the first step on, and so does the last state, or the last step went
     # unchecked.
     first = scheme.max_speed(t0, state)
-    carry = ((state, jnp.zeros((), u0.dtype)), jnp.full_like(watch(t0, state), 1) * first)
+    start = (state, jnp.zeros((), u0.dtype))
+    carry = (start, _nothing_lost(start), jnp.full_like(watch(t0, state), 1) * first)
     blocks = steps // save_every
-    (y, speeds), (states, defect, finite) = jax.lax.scan(several, carry, jnp.arange(blocks))
+    (y, _, speeds), (states, defect, finite) = jax.lax.scan(several, carry, jnp.arange(blocks))
     cfl = dt_dx * jnp.maximum(jnp.max(speeds), scheme.max_speed(t0 + steps * dt, y[0]))
     result = jnp.where(jnp.all(finite), Result.SUCCESS, Result.NOT_FINITE)
     result = jnp.where(cfl > limit, Result.CFL_VIOLATED, result)  # a NaN is not a violation but its cause

@@ -51,7 +51,7 @@ class Decay(eqx.Module):
 def test_order_in_time_with_a_rate_that_depends_on_time(method, order):
     exact, errors = np.exp(-1 - (1 - np.cos(3.0)) / 3), []
     for steps in (20, 40):
-        step = jax.jit(lambda t, y, h=1 / steps: method.advance(Decay(), t, y, h))
+        step = jax.jit(lambda t, y, h=1 / steps: method.advance(Decay(), t, y, h)[0])
         y = (jnp.ones(()), jnp.zeros(()))
         for k in range(steps):
             y = step(k / steps, y)
@@ -213,3 +213,17 @@ def test_bad_input_is_refused(call, message):
 def test_running_out_of_steps_is_said():
     with pytest.raises(NumericalFailure, match="max_steps was reached"):
         solve(build(), U0, 1.0, max_steps=3)
+
+
+@pytest.mark.parametrize("name", ["godunov", "muscl-superbee", "dg1"])
+@pytest.mark.parametrize("boundary", [Periodic(), Outflow()], ids=["periodic", "outflow"])
+def test_mass_does_not_drift_in_single_precision(name, boundary):
+    """Plain sums lose 2e-5 of the mass over 1000 steps: small changes of a cell round to nothing, one-sidedly."""
+    scheme = build(name, boundary=boundary, grid=UniformGrid(100))
+    u0 = jnp.asarray(np.repeat(np.random.default_rng(1).uniform(0.1, 1, 10), 10), jnp.float32)
+    run = rollout(scheme, u0, 0.1 / 100, 1000, save_every=1000)
+    assert float(run.mass_defect[-1]) < 3e-7
+    if isinstance(boundary, Periodic):  # not only the reported balance
+        totals = np.asarray(run.states, float).sum(axis=1)
+        assert abs(totals[-1] / totals[0] - 1) < 1e-7
+    assert float(solve(scheme, u0, 1.0, cfl=0.1).mass_defect[-1]) < 3e-7

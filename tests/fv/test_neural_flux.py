@@ -104,7 +104,7 @@ def test_mass_is_kept_whatever_the_weights(shape, boundary):
     scheme = FiniteVolume(LAW, UniformGrid(40), boundary, network(*shape))
     u0 = jnp.asarray(np.random.default_rng(4).random(40), jnp.float32)
     found = rollout(scheme, u0, 0.1 / 40, 60, throw=False)
-    assert float(found.mass_defect.max()) < 2e-6
+    assert float(found.mass_defect.max()) < 1e-6
     assert np.isfinite(found.states).all()
 
 
@@ -117,7 +117,7 @@ def test_clamped_states_break_the_balance_and_clamped_fluxes_do_not():
         defects[name] = float(found.mass_defect.max())
         if name == "state":
             assert float(found.states.min()) >= 0 and float(found.states.max()) <= 1
-    assert defects["flux"] < 2e-6 < defects["state"]
+    assert defects["flux"] < 1e-6 < defects["state"]
 
 
 def test_earlier_levels_are_those_of_the_run():
