@@ -74,12 +74,13 @@ def train_flux(config: NeuralTraining, run: Any = None) -> tuple[NeuralFlux, dic
         monitor="mse",
         checkpoint_every=10 * config.log_every,
         seed=config.seed,
+        average_decay=config.average_decay,
     )
     begun = time.perf_counter()
     loss, batches = make_loss(config, law), make_batches(config, law)
     fitted = _fit(flux, loss, batches, training, key=train_key, run=run, validate=validate)
     # An error against exact solutions is a label: without labels the last weights count, not the best.
-    chosen = fitted.state.model
+    chosen = fitted.state.averaged
     if validate and config.objective == "supervised":
         chosen = min((chosen, fitted.model), key=lambda flux: float(validate(flux)["mse"]))
     chosen = without_offset(chosen, law)
@@ -118,7 +119,9 @@ def _fit(
     trainable = eqx.tree_at(
         lambda f: (f.weights, f.biases), nothing, jax.tree.map(lambda _: True, (flux.weights, flux.biases))
     )
-    state = TrainState.create(flux, training.optimiser.build(), trainable=trainable, key=key)
+    state = TrainState.create(
+        flux, training.optimiser.build(), trainable=trainable, key=key, average=training.average_decay > 0
+    )
     return fit(state, loss, batches, training, trainable=trainable, **options)
 
 
@@ -135,7 +138,7 @@ def train_on_day(
     objective = DayObjective(model, day, diagram)
     weights_key, train_key = jax.random.split(jax.random.key(model.seed))
     flux = new_flux(model, diagram, weights_key)
-    stages = _stages(model.stages, final=0.1)
+    stages = _stages(objective.stages, final=0.1)
     total = sum(stage.steps for stage in stages)
     every = max(k for k in (1, 2, 5, 10, 25, 50) if total % k == 0)
     training = Training(

@@ -155,13 +155,17 @@ LEARNED: dict[str, SchemeEntry] = {
 
 
 def scheme_entry(name: str) -> SchemeEntry:
-    """The scheme of a name: a classical or learned one, or the path of a trained flux ending in .npz.
+    """The scheme of a name: a classical or learned one, or the path of a trained flux ending in .npz; learned
+    ones with "+clamps" after the name move fluxes and states into the law's range.
 
     Raises:
         ValueError: for an unknown name, with the nearest right one.
     """
-    if name.endswith(".npz"):
+    plain = name.removesuffix("+clamps")
+    if plain.endswith(".npz"):
         return _learned(name, "trained flux from a file")
+    if plain != name:
+        return _learned(name, lookup("learned scheme", LEARNED, plain).doc + ", with clamps")
     return lookup("scheme", SCHEMES | LEARNED, name)
 
 

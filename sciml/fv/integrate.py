@@ -108,10 +108,10 @@ class AbstractSSPRK(diffrax.AbstractSolver):
         dt: Scalar,
         lost: tuple[State, Scalar] | None = None,
     ) -> tuple[tuple[State, Scalar], tuple[State, Scalar] | None]:
-        """One step of the pair (state, total brought in by boundary and sources), and what rounding took from it.
+        """One step of the pair (state, total brought in by boundary and sources), and what rounding took.
 
-        Handed back as `lost`, that is given to the next step. Without these compensated sums (None) mass drifts
-        in float32, by 2e-5 of itself in 1000 steps.
+        Handed back as `lost`, that is given to the next step. Without these compensated sums (None) mass
+        drifts in float32, by 2e-5 of itself in 1000 steps.
         """
         stage, added, new, whole = y, jax.tree.map(jnp.zeros_like, y), y, y
         for alpha, node in zip(self.weights, self.nodes, strict=True):

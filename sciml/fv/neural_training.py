@@ -121,6 +121,9 @@ class NeuralTraining:
     pieces: int = _doc(2, "pieces of a random initial state; 2 are Riemann problems")
     states: int = _doc(256, "random states drawn for each stage")
     seed: int = _doc(0, "of weights, states and batches")
+    average_decay: float = _doc(
+        0.99, "share of the average of weights that an update keeps, the average being the result; 0: none"
+    )
     clip_norm: float = _doc(1.0, "largest global norm of a gradient")
     validation_states: int = _doc(16, "random states of 10 pieces for validation, 0 for none")
     validation_steps: int = _doc(1000, "time steps of a validation, at the Δt/Δx of the last stage")

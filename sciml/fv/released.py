@@ -2,7 +2,8 @@
 
 A file is a NumPy archive of the weights with the card as JSON text in it. The released ones lie in the folder
 `released` beside this module, named SCHEME.LAW.npz; the command line takes their scheme names, or the path of
-a file of one's own, wherever it takes the name of a scheme.
+a file of one's own, wherever it takes the name of a scheme, and with "+clamps" after either the flux with the
+published clamps.
 """
 
 import functools
@@ -18,6 +19,7 @@ import numpy as np
 from sciml.fv.law import AbstractLaw
 from sciml.fv.neural_flux import NeuralFlux
 
+CLAMPS = "+clamps"
 FOLDER = Path(__file__).parent / "released"
 
 
@@ -58,8 +60,12 @@ def save_flux(path: str | Path, flux: NeuralFlux, card: dict[str, Any]) -> Path:
     return path
 
 
-def load_flux(path: str | Path) -> TrainedFlux:
+def load_flux(path: str | Path, *, clamps: bool = False) -> TrainedFlux:
     """Reads a file of `save_flux`.
+
+    Args:
+        path: file name.
+        clamps: move fluxes and states into the law's range, as published; breaks the conservation.
 
     Raises:
         FileNotFoundError: when there is no such file.
@@ -76,7 +82,8 @@ def load_flux(path: str | Path) -> TrainedFlux:
         card = json.loads(str(arrays["card"]))
         table = dict(card["law"])
         law = LAW_TYPES[table.pop("kind")](**table)
-        blank = NeuralFlux(**card["network"], law=law, interval=(0.0, 1.0), key=jax.random.key(0))
+        network = card["network"] | ({"flux_clamp": True, "state_clamp": True} if clamps else {})
+        blank = NeuralFlux(**network, law=law, interval=(0.0, 1.0), key=jax.random.key(0))
         depth = len(blank.weights)
         parts = (
             tuple(jnp.asarray(arrays[f"weight{k}"]) for k in range(depth)),
@@ -123,19 +130,20 @@ def transferred(trained: TrainedFlux, law: AbstractLaw) -> NeuralFlux | None:
 
 
 @functools.cache
-def released(scheme: str) -> tuple[TrainedFlux, ...]:
+def released(scheme: str, clamps: bool = False) -> tuple[TrainedFlux, ...]:
     """All released fluxes of a scheme name, one per law."""
-    return tuple(load_flux(path) for path in sorted(FOLDER.glob(f"{scheme}.*.npz")))
+    return tuple(load_flux(path, clamps=clamps) for path in sorted(FOLDER.glob(f"{scheme}.*.npz")))
 
 
 def flux_for(scheme: str, law: AbstractLaw) -> NeuralFlux:
-    """The released flux of a name, or that of a file, for a law.
+    """The released flux of a name, or that of a file, for a law; "+clamps" after it switches on both clamps.
 
     Raises:
         ValueError: when there is none for a law of this shape.
     """
+    scheme, clamps = scheme.removesuffix(CLAMPS), scheme.endswith(CLAMPS)
     with jax.ensure_compile_time_eval():  # schemes are built inside of jitted functions, too
-        choices = (load_flux(scheme),) if scheme.endswith(".npz") else released(scheme)
+        choices = (load_flux(scheme, clamps=clamps),) if scheme.endswith(".npz") else released(scheme, clamps)
         for trained in choices:
             found = transferred(trained, law)
             if found is not None:

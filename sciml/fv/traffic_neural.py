@@ -1,9 +1,11 @@
 """Neural fluxes learned from one measured day, in the place of a calibrated fundamental diagram.
 
-No diagram is assumed: the network maps densities around a face, at one or more time steps, to the flow
-through it, and is trained so that open-loop simulations from random frames of the training day stay close to
-the measurement. The last part of that day is kept for validation and chooses among the weights; no other day
-is seen. Simulation, edges and scores are those of every other model.
+The network maps densities around a face, at one or more time steps, to the flow through it, and is trained so
+that open-loop simulations from random frames of the training day stay close to the measurement. It may first
+imitate the diagram that was calibrated on that day, on its simulations of the day and of thinner traffic, so
+that it knows free flow which one congested day hardly shows. The last part of the day is kept for validation
+and chooses among the weights; no other day is seen. Simulation, edges and scores are those of every other
+model.
 """
 
 import dataclasses
@@ -15,12 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from sciml.fv.catalogue import SchemeEntry
+from sciml.fv.catalogue import SCHEMES, SchemeEntry
 from sciml.fv.fundamental_diagram import AbstractFundamentalDiagram
 from sciml.fv.integrate import ForwardEuler
 from sciml.fv.neural_flux import Activation, NeuralFlux
 from sciml.fv.neural_training import stage_at
-from sciml.fv.traffic import Day, residual, simulate_day
+from sciml.fv.traffic import Day, residual, simulate_day, substeps
 from sciml.typing import Scalar
 
 
@@ -59,6 +61,10 @@ class NeuralModel:
     interval: tuple[float, float] = _doc((0.0, 140.0), "densities mapped to [-1, 1] [veh/km/lane]")
     stages: tuple[DayStage, ...] = _doc(
         (DayStage(10, 1000, 2e-3), DayStage(40, 1500, 1e-3), DayStage(120, 600, 5e-4, 8)), "stages"
+    )
+    imitation: tuple[DayStage, ...] = _doc((), "stages before them, on simulations by the calibrated diagram")
+    scales: tuple[float, ...] = _doc(
+        (0.25, 0.5, 0.75, 1.0), "the edges and starts of those simulations are the measured ones times these"
     )
     validation: float = _doc(0.2, "share of the training day kept for validation, at its end")
     weight_decay: float = _doc(1e-4, "decoupled decay of weights")
@@ -116,8 +122,18 @@ class DayObjective:
     def __init__(self, model: NeuralModel, day: Day, diagram: AbstractFundamentalDiagram):
         frames = day.density.shape[0] - 1
         self.model, self.day, self.diagram = model, day, diagram
+        self.stages = model.imitation + model.stages
+        densities = [day.density]
+        if model.imitation:
+            godunov = SCHEMES["godunov"]
+            fastest = float(diagram.max_wave_speed(diagram.lower, diagram.upper))
+            steps = substeps(day, fastest, godunov, diagram)
+            for scale in model.scales:
+                thin = eqx.tree_at(lambda d: d.density, day, scale * day.density)
+                densities.append(eqx.filter_jit(simulate_day)(diagram, thin, godunov, steps)[0])
+        self.densities = jnp.stack(densities)
         self.last = int((1 - model.validation) * frames)
-        longest = max(stage.frames for stage in model.stages)
+        longest = max(stage.frames for stage in self.stages)
         if longest >= self.last:
             raise ValueError(
                 f"{model.name}: a stage of {longest} frames is longer than the {self.last} frames to train on"
@@ -131,19 +147,25 @@ class DayObjective:
         return jnp.sum(residual(found, part) ** 2) / jnp.maximum(jnp.sum(part.scored), 1)
 
     def loss(self, flux: NeuralFlux, batch, key):
-        """For `sciml.train.fit`; a batch is the first frames and an array as long as the simulations."""
-        starts, length = batch
-        errors = jax.lax.map(
-            lambda start: self.error(flux, _part(self.day, start, length.shape[0])), starts, batch_size=16
-        )
-        return jnp.mean(errors), {}
+        """For `sciml.train.fit`; a batch is days, first frames and an array as long as the simulations."""
+        days, starts, length = batch
+
+        def one(of):
+            day = eqx.tree_at(lambda d: d.density, self.day, self.densities[of[0]])
+            return self.error(flux, _part(day, of[1], length.shape[0]))
+
+        return jnp.mean(jax.lax.map(one, (days, starts), batch_size=16)), {}
 
     def batch(self, update: int):
-        """The batch of an update number."""
-        stage = self.model.stages[stage_at([each.updates for each in self.model.stages], update)]
+        """The batch of an update number; day 0 is the measured one."""
+        number = stage_at([each.updates for each in self.stages], update)
+        stage = self.stages[number]
         rng = np.random.default_rng([self.model.seed, update])
         starts = rng.integers(0, self.last - stage.frames + 1, stage.batch)
-        return starts.astype(np.int32), np.zeros(stage.frames, np.int8)
+        days = np.zeros(stage.batch, np.int32)
+        if number < len(self.model.imitation):
+            days = rng.integers(1, len(self.densities), stage.batch)
+        return days.astype(np.int32), starts.astype(np.int32), np.zeros(stage.frames, np.int8)
 
     def validate(self, flux: NeuralFlux) -> dict[str, Scalar]:
         """Error on the part of the day that is not trained on."""

@@ -50,6 +50,10 @@ class Training:
     checkpoint_every: int = _doc("updates between two checkpoints; 0: only the last state", 1000)
     keep: int = _doc("number of checkpoints kept", 2)
     seed: int = _doc("of weights, keys and the order of batches", 0)
+    average_decay: float = _doc(
+        "share of the average of weights that an update keeps, if the state has one; it is what is validated",
+        0.99,
+    )
 
     def __post_init__(self) -> None:
         if self.log_every < 1:
@@ -60,12 +64,15 @@ class Training:
                 raise ValueError(
                     f"{name} is {every}; it must be a multiple of log_every = {self.log_every}, or 0"
                 )
+        if not 0 <= self.average_decay < 1:
+            raise ValueError(f"average_decay is {self.average_decay}; give a share from 0 to below 1")
         if self.patience and not self.validate_every:
             raise ValueError("patience needs validations; set validate_every")
 
 
 class Fitted(NamedTuple):
-    """The last state, the model with the best validation (else the last), and why training ended."""
+    """The last state, the model with the best validation (else the last), averaged if the state holds an
+    average, and why training ended."""
 
     state: TrainState
     model: Any
@@ -112,8 +119,8 @@ def fit(
     """
     if training.validate_every and validate is None:
         raise ValueError("validate_every is set but there is no validate function")
-    update = _make_update(loss, training.optimiser, trainable)
-    best = _best(None if validate is None else state.model, np.inf, 0, 0)
+    update = _make_update(loss, training, trainable)
+    best = _best(None if validate is None else state.averaged, np.inf, 0, 0)
     place = (lambda tree: tree) if mesh is None else lambda tree: replicate(tree, mesh)
     state = place(jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, state))
     total = training.optimiser.steps
@@ -151,7 +158,7 @@ def fit(
             }
             losses = []
             if validate is not None and training.validate_every and step % training.validate_every == 0:
-                found = {name: float(value) for name, value in validate(state.model).items()}
+                found = {name: float(value) for name, value in validate(state.averaged).items()}
                 record |= {f"validation/{name}": value for name, value in found.items()}
                 best = _better(best, state, found, training.monitor)
             for sink in (log, run and run.log):
@@ -164,10 +171,11 @@ def fit(
         if checkpoints is not None and reason == "early stop":
             checkpoints.save(step, (state, best))
     validated = np.isfinite(float(best.value))
-    return Fitted(state, best.model if validated else state.model, reason)  # pyright: ignore[reportArgumentType]
+    return Fitted(state, best.model if validated else state.averaged, reason)  # pyright: ignore[reportArgumentType]
 
 
-def _make_update(loss: Loss, optimiser: Optimiser, trainable: Any) -> Callable[..., Any]:
+def _make_update(loss: Loss, training: Training, trainable: Any) -> Callable[..., Any]:
+    optimiser = training.optimiser
     transformation = optimiser.build()
 
     @eqx.filter_jit(donate="all-except-first")
@@ -180,9 +188,16 @@ def _make_update(loss: Loss, optimiser: Optimiser, trainable: Any) -> Callable[.
         (value, metrics), gradient = eqx.filter_value_and_grad(objective, has_aux=True)(parameters)
         norm = optax.tree.norm(gradient)
         changes, opt_state = transformation.update(gradient, state.opt_state, parameters)
-        model = eqx.combine(eqx.apply_updates(parameters, changes), rest)
+        parameters = eqx.apply_updates(parameters, changes)
+        model = eqx.combine(parameters, rest)
+        average = state.average
+        if average is not None:  # the first weights fade faster
+            keep = jnp.minimum(training.average_decay, (1 + state.step) / (10 + state.step))
+            average = jax.tree.map(
+                lambda old, new: (keep * old + (1 - keep) * new).astype(new.dtype), average, parameters
+            )
         rate = optimiser.rate(state.step)
-        changed = TrainState(model, opt_state, state.step + 1, state.key_data)
+        changed = TrainState(model, opt_state, state.step + 1, state.key_data, average)
         finite = jnp.isfinite(value) & jnp.isfinite(norm)
         failed = jnp.where((failed < 0) & ~finite, state.step, failed)
         good = failed < 0
@@ -198,7 +213,7 @@ def _better(best: _Best, state: TrainState, found: dict[str, float], monitor: st
     if monitor not in found:
         raise ValueError(f"monitor is {monitor!r}; the validation gives {', '.join(found)}")
     if found[monitor] < float(best.value):
-        model = jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, state.model)
+        model = jax.tree.map(lambda leaf: jnp.copy(leaf) if eqx.is_array(leaf) else leaf, state.averaged)
         return _best(model, found[monitor], int(state.step), 0)
     return _Best(best.model, best.value, best.step, best.stale + 1)
 

@@ -218,7 +218,7 @@ def test_running_out_of_steps_is_said():
 @pytest.mark.parametrize("name", ["godunov", "muscl-superbee", "dg1"])
 @pytest.mark.parametrize("boundary", [Periodic(), Outflow()], ids=["periodic", "outflow"])
 def test_mass_does_not_drift_in_single_precision(name, boundary):
-    """Plain sums lose 2e-5 of the mass over 1000 steps: small changes of a cell round to nothing, one-sidedly."""
+    """Plain sums lose 2e-5 of the mass over 1000 steps: small changes of a cell round to nothing."""
     scheme = build(name, boundary=boundary, grid=UniformGrid(100))
     u0 = jnp.asarray(np.repeat(np.random.default_rng(1).uniform(0.1, 1, 10), 10), jnp.float32)
     run = rollout(scheme, u0, 0.1 / 100, 1000, save_every=1000)

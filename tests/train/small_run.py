@@ -30,7 +30,7 @@ def validate(model):
 
 def start(training=TRAINING, seed=0):
     model = eqx.nn.MLP(1, 1, 16, 2, key=jax.random.key(seed))
-    return TrainState.create(model, training.optimiser.build(), key=jax.random.key(1))
+    return TrainState.create(model, training.optimiser.build(), key=jax.random.key(1), average=True)
 
 
 def train(folder, training=TRAINING, pause=0.0, **options) -> Fitted:

@@ -51,6 +51,35 @@ def test_a_line_is_found_and_the_start_is_left_alone(dtype):
     np.testing.assert_array_equal(fitted.model["table"], np.arange(3))
 
 
+def test_weights_are_averaged_with_a_start_that_fades():
+    training = dataclasses.replace(LINE, average_decay=0.9, log_every=1)
+    state = TrainState.create(line().model, training.optimiser.build(), key=jax.random.key(0), average=True)
+    weights, want = [], 0.0
+    for updates in (1, 2, 3, 20):
+        short = dataclasses.replace(
+            training, optimiser=Optimiser((Stage(updates, 0.1, "constant"),), clip_norm=None)
+        )
+        weights.append((updates, fit(state, line_loss, line_batch, short)))
+    path = []
+    fit(
+        state,
+        line_loss,
+        line_batch,
+        dataclasses.replace(short, validate_every=1),
+        validate=lambda model: path.append(float(model["a"])) or {"loss": 0.0},
+    )
+    last = weights[-1][1]
+    assert path[-1] == pytest.approx(float(last.state.averaged["a"])) and path[-1] != float(
+        last.state.model["a"]
+    )
+    for step, (_, fitted) in enumerate(weights[:3]):
+        keep = min(0.9, (1 + step) / (10 + step))
+        want = keep * want + (1 - keep) * float(fitted.state.model["a"])
+        assert (
+            float(fitted.model["a"]) == pytest.approx(want, rel=1e-5) == pytest.approx(path[step], rel=1e-5)
+        )
+
+
 def test_one_trace_for_all_updates():
     traces = []
 
