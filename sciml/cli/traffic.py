@@ -331,6 +331,8 @@ def _print(metrics: dict[str, Any], folder: Path, seconds: float) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from sciml.report import number
+
     console = Console(width=None if sys.stdout.isatty() else 160)
     rows = _rows(metrics)
     table = Table(
@@ -339,7 +341,7 @@ def _print(metrics: dict[str, Any], folder: Path, seconds: float) -> None:
     for key in rows[0]:
         table.add_column(key, justify="left" if key == "model" else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*(value if isinstance(value, str) else f"{value:.4f}" for value in row.values()))
+        table.add_row(*(f"{v:.4f}" if isinstance(v, float) and v < 100 else number(v) for v in row.values()))
     console.print(table)
     for row in _parameter_rows(metrics):
         console.print(" ".join(filter(None, row.values())), highlight=False)

@@ -184,6 +184,9 @@ class NeuralFlux(AbstractNumericalFlux):
         self.half_width = jnp.asarray((upper - lower) / 2)
         values = law.flux(jnp.linspace(lower, upper, 1025))
         self.flux_range = jnp.stack([jnp.min(values), jnp.max(values)])
+        if flux_clamp:  # from the middle of the range: nothing is learned where the clamp acts
+            middle = jnp.mean(self.flux_range) / (self.flux_range[1] - self.flux_range[0])
+            self.biases = (*self.biases[:-1], self.biases[-1] + middle)
 
     @property
     def levels(self):

@@ -66,6 +66,8 @@ class NeuralModel:
     scales: tuple[float, ...] = _doc(
         (0.25, 0.5, 0.75, 1.0), "the edges and starts of those simulations are the measured ones times these"
     )
+    share: float = _doc(0.5, "share of such simulations in the batches of the later stages, if there are any")
+    clamps: bool = _doc(True, "move fluxes and densities into their ranges, as published; breaks conservation")
     validation: float = _doc(0.2, "share of the training day kept for validation, at its end")
     weight_decay: float = _doc(1e-4, "decoupled decay of weights")
     seed: int = _doc(0, "of weights and simulations")
@@ -73,6 +75,8 @@ class NeuralModel:
     def __post_init__(self):
         if not self.stages:
             raise ValueError("stages is empty: give at least one stage")
+        if not 0 <= self.share < 1:
+            raise ValueError(f"share is {self.share}: give a share from 0 to below 1")
         if not 0 < self.validation < 0.9:
             raise ValueError(f"validation is {self.validation}: give a share between 0 and 0.9")
         if self.steps_per_frame < 1:
@@ -103,6 +107,8 @@ def new_flux(model: NeuralModel, diagram: AbstractFundamentalDiagram, key: Array
         model.activation,
         law=diagram,
         interval=model.interval,
+        flux_clamp=model.clamps,
+        state_clamp=model.clamps,
         key=key,
     )
 
@@ -163,9 +169,11 @@ class DayObjective:
         rng = np.random.default_rng([self.model.seed, update])
         starts = rng.integers(0, self.last - stage.frames + 1, stage.batch)
         days = np.zeros(stage.batch, np.int32)
-        if number < len(self.model.imitation):
-            days = rng.integers(1, len(self.densities), stage.batch)
-        return days.astype(np.int32), starts.astype(np.int32), np.zeros(stage.frames, np.int8)
+        if self.model.imitation:
+            first = number < len(self.model.imitation)
+            simulated = stage.batch if first else round(self.model.share * stage.batch)
+            days[:simulated] = rng.integers(1, len(self.densities), simulated)
+        return days, starts.astype(np.int32), np.zeros(stage.frames, np.int8)
 
     def validate(self, flux: NeuralFlux) -> dict[str, Scalar]:
         """Error on the part of the day that is not trained on."""

@@ -20,7 +20,7 @@ from sciml.fv.density_field import density_field
 from sciml.fv.fundamental_diagram import Greenshields, Triangular
 from sciml.fv.source import OnRamp
 from sciml.fv.traffic import as_day, interpolation, persistence, residual, scores, simulate, simulate_day
-from sciml.fv.traffic_neural import DayStage, NeuralModel, _part
+from sciml.fv.traffic_neural import DayObjective, DayStage, NeuralModel, _part
 from sciml.fv.traffic_study import model_name, study
 
 TRIANGLE = Triangular(90.0, 18.0, 150.0)  # km/h, km/h, veh/km/lane; critical density 25
@@ -325,6 +325,26 @@ def test_training_lowers_the_error_on_the_part_that_it_does_not_see(shape):
     assert numbers["parameters"] == flux.parameters and np.isfinite(numbers["validation_mse"])
 
 
+def test_imitation_follows_the_diagram_on_thinner_days():
+    model = dataclasses.replace(
+        SMALL, imitation=(DayStage(5, 100, 1e-2, 8),), stages=(DayStage(5, 1, 1e-9, 4),), scales=(0.5, 1.0)
+    )
+    day = as_day(made_day())
+    objective = DayObjective(model, day, TRIANGLE)
+    assert objective.densities.shape == (3, *day.density.shape)
+    np.testing.assert_array_equal(objective.densities[0], day.density)
+    edges = objective.densities[1][:, jnp.array([0, -1])]
+    np.testing.assert_allclose(edges, 0.5 * day.density[:, jnp.array([0, -1])], rtol=1e-6)
+    assert set(objective.batch(0)[0]) <= {1, 2}
+    assert sorted(objective.batch(100)[0] > 0) == [False, False, True, True]
+    thin, errors = eqx.tree_at(lambda d: d.density, day, objective.densities[1]), []
+    for trained in (model, dataclasses.replace(model, imitation=())):
+        flux, _ = train_on_day(trained, day, TRIANGLE)
+        found, _ = simulate_day(TRIANGLE, thin, model.entry(flux), model.steps_per_frame)
+        errors.append(float(jnp.mean(residual(found, thin) ** 2)))
+    assert errors[0] < 0.01 * errors[1]
+
+
 def test_parts_of_a_day_are_its_frames():
     day = as_day(made_day())
     part = _part(day, 30, 12)
@@ -359,6 +379,7 @@ def test_the_study_sets_it_beside_the_calibrated_models():
         ({"stages": ()}, "stages is empty"),
         ({"validation": 0.0}, "validation is 0"),
         ({"steps_per_frame": 0}, "at least 1"),
+        ({"share": 1.0}, "share is 1"),
     ],
 )
 def test_bad_settings_are_named(options, message):
