@@ -78,7 +78,7 @@ def train_flux(config: NeuralTraining, run: Any = None) -> tuple[NeuralFlux, dic
     )
     begun = time.perf_counter()
     loss, batches = make_loss(config, law), make_batches(config, law)
-    fitted = _fit(flux, loss, batches, training, key=train_key, run=run, validate=validate)
+    fitted = fit_flux(flux, loss, batches, training, key=train_key, run=run, validate=validate)
     # An error against exact solutions is a label: without labels the last weights count, not the best.
     chosen = fitted.state.averaged
     if validate and config.objective == "supervised":
@@ -105,7 +105,7 @@ def _stages(stages: Any, *, final: float) -> tuple[Stage, ...]:
     )
 
 
-def _fit(
+def fit_flux(
     flux: NeuralFlux, loss: Any, batches: Any, training: Training, *, key: Any, **options: Any
 ) -> Fitted:
     """`sciml.train.fit` of weights and biases; the scales of input and output stay."""
@@ -149,7 +149,7 @@ def train_on_day(
         checkpoint_every=0,
         seed=model.seed,
     )
-    fitted = _fit(
+    fitted = fit_flux(
         flux,
         objective.loss,
         objective.batch,

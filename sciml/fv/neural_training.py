@@ -72,9 +72,10 @@ class RolloutStage:
     updates: int = _doc(1000, "number of updates")
     learning_rate: float = _doc(1e-3, "peak learning rate, falling to a twentieth over the stage")
     batch: int = _doc(16, "random states per update")
+    pieces: int = _doc(2, "pieces of a random initial state; 2 are Riemann problems")
 
     def __post_init__(self):
-        for name in ("rollout", "cells", "updates", "batch"):
+        for name in ("rollout", "cells", "updates", "batch", "pieces"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: give at least 1")
         for name in ("dt_dx", "learning_rate"):
@@ -118,7 +119,6 @@ class NeuralTraining:
     objective: Literal["supervised", "weak-form"] = _doc("supervised", "what is minimised")
     weak_form: WeakFormConfig = _doc(WeakFormConfig(), "test functions of the weak-form objective")
     stages: tuple[RolloutStage, ...] = _doc((RolloutStage(),), "stages, from short to long rollouts")
-    pieces: int = _doc(2, "pieces of a random initial state; 2 are Riemann problems")
     states: int = _doc(256, "random states drawn for each stage")
     seed: int = _doc(0, "of weights, states and batches")
     average_decay: float = _doc(
@@ -135,7 +135,7 @@ class NeuralTraining:
     def __post_init__(self):
         if not self.stages:
             raise ValueError("stages is empty: give at least one stage")
-        for name, least in (("pieces", 1), ("states", 1), ("validation_states", 0), ("validation_steps", 1)):
+        for name, least in (("states", 1), ("validation_states", 0), ("validation_steps", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}: give at least {least}")
         law = self.law.build()
@@ -173,7 +173,7 @@ def states_interval(law: AbstractLaw, dt_dx: float, limit: float) -> tuple[float
 
 
 def random_states(
-    law: AbstractLaw, stage: RolloutStage, *, pieces: int, states: int, cells: int, seed: int, limit: float
+    law: AbstractLaw, stage: RolloutStage, *, states: int, cells: int, seed: int, limit: float
 ) -> tuple[Float[np.ndarray, "states pieces+1"], Float[np.ndarray, "states pieces"]]:
     """Breakpoints and values of random piecewise-constant states on [0, cells].
 
@@ -181,11 +181,11 @@ def random_states(
     """
     rng = np.random.default_rng(seed)
     lower, upper = states_interval(law, stage.dt_dx, limit)
-    values = rng.uniform(lower, upper, (states, pieces))
-    if pieces == 2:
+    values = rng.uniform(lower, upper, (states, stage.pieces))
+    if stage.pieces == 2:
         inner = cells / 2 + rng.uniform(-cells / 8, cells / 8, (states, 1))
     else:
-        inner = np.sort(rng.uniform(0, cells, (states, pieces - 1)), axis=1)
+        inner = np.sort(rng.uniform(0, cells, (states, stage.pieces - 1)), axis=1)
     return np.concatenate([np.zeros((states, 1)), inner, np.full((states, 1), cells)], axis=1), values
 
 
@@ -271,7 +271,7 @@ def make_batches(config: NeuralTraining, law: AbstractLaw) -> Callable[[int], An
     def pool(number: int):
         stage = config.stages[number]
         cells = stage.cells + (2 * reach if config.objective == "supervised" else 0)
-        settings = {"pieces": config.pieces, "states": config.states, "cells": cells, "limit": limit}
+        settings = {"states": config.states, "cells": cells, "limit": limit}
         places, values = random_states(law, stage, **settings, seed=config.seed * 1000 + number)
         if config.objective == "weak-form":
             return np.asarray(initial_averages(places, values, cells), np.float32)

@@ -67,7 +67,9 @@ class NeuralModel:
         (0.25, 0.5, 0.75, 1.0), "the edges and starts of those simulations are the measured ones times these"
     )
     share: float = _doc(0.5, "share of such simulations in the batches of the later stages, if there are any")
-    clamps: bool = _doc(True, "move fluxes and densities into their ranges, as published; breaks conservation")
+    clamps: bool = _doc(
+        True, "move fluxes and densities into their ranges, as published; breaks conservation"
+    )
     validation: float = _doc(0.2, "share of the training day kept for validation, at its end")
     weight_decay: float = _doc(1e-4, "decoupled decay of weights")
     seed: int = _doc(0, "of weights and simulations")

@@ -38,7 +38,7 @@ QUICK = NeuralTraining(
 @pytest.mark.parametrize("name", sorted(evaluation_laws()))
 def test_random_states_stay_stable_and_averages_are_those_of_the_jumps(name):
     law = evaluation_laws()[name]
-    places, values = random_states(law, STAGE, pieces=2, states=50, cells=14, seed=3, limit=0.95)
+    places, values = random_states(law, STAGE, states=50, cells=14, seed=3, limit=0.95)
     assert np.abs(np.asarray(law.wave_speed(jnp.asarray(values)))).max() * STAGE.dt_dx <= 0.951
     averages = initial_averages(places, values, 14)
     np.testing.assert_allclose(averages.sum(1), (values * np.diff(places)).sum(1), rtol=1e-12)
@@ -117,7 +117,6 @@ def test_validation_is_the_error_of_the_scheme():
     "options, message",
     [
         ({"stages": ()}, "stages is empty"),
-        ({"pieces": 0}, "pieces is 0"),
         ({"law": LAW_CONFIGS["buckley-leverett"]()}, "weak-form"),
     ],
 )
