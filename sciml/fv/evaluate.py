@@ -23,27 +23,24 @@ from sciml.fv.integrate import Result, ensemble, rollout
 from sciml.fv.law import AbstractLaw, as_dtype
 from sciml.fv.lax_hopf import lax_hopf_cell_averages
 from sciml.fv.metrics import win_rate
-
-
-def _doc(default, doc: str):
-    return dataclasses.field(default=default, metadata={"doc": doc})
+from sciml.typing import documented
 
 
 @dataclasses.dataclass(frozen=True)
 class Protocol:
     """Which states, steps, laws and schemes are compared."""
 
-    laws: tuple[str, ...] = _doc(tuple(evaluation_laws()), "laws by name")
-    schemes: tuple[str, ...] = _doc(tuple(SCHEMES), "schemes by name")
-    seed: int = _doc(42, "seed of the random states (numpy's legacy generator)")
-    states: int = _doc(1000, "number of random states")
-    pieces: int = _doc(10, "pieces of constant height per state")
-    cells: int = _doc(200, "cells of the road, prescribed ones included")
-    length: float = _doc(0.2, "length of the road")
-    dt: float = _doc(1e-4, "time step Δt")
-    steps: int = _doc(1000, "number of steps")
-    prescribed: int = _doc(3, "cells at each end prescribed from the exact solution and not scored")
-    precision: str = _doc("float64", "float32 or float64")
+    laws: tuple[str, ...] = documented("laws by name", tuple(evaluation_laws()))
+    schemes: tuple[str, ...] = documented("schemes by name", tuple(SCHEMES))
+    seed: int = documented("seed of the random states (numpy's legacy generator)", 42)
+    states: int = documented("number of random states", 1000)
+    pieces: int = documented("pieces of constant height per state", 10)
+    cells: int = documented("cells of the road, prescribed ones included", 200)
+    length: float = documented("length of the road", 0.2)
+    dt: float = documented("time step Δt", 1e-4)
+    steps: int = documented("number of steps", 1000)
+    prescribed: int = documented("cells at each end prescribed from the exact solution and not scored", 3)
+    precision: str = documented("float32 or float64", "float64")
 
     def __post_init__(self):
         for name in self.laws:

@@ -39,24 +39,20 @@ from sciml.fv.weak_form import (
     time_windows,
     weak_residual,
 )
-from sciml.typing import ScalarLike
-
-
-def _doc(default: Any, doc: str) -> Any:
-    return dataclasses.field(default=default, metadata={"doc": doc})
+from sciml.typing import ScalarLike, documented
 
 
 @dataclasses.dataclass(frozen=True)
 class NetworkConfig:
     """Sizes of a `NeuralFlux`."""
 
-    stencil: int = _doc(2, "cells seen by a face, an even number")
-    levels: int = _doc(1, "time levels seen by a face")
-    width: int = _doc(15, "hidden channels")
-    depth: int = _doc(6, "hidden layers")
-    activation: Activation = _doc("elu", "elu, relu or tanh")
-    flux_clamp: bool = _doc(False, "move fluxes into the range of the law's flux")
-    state_clamp: bool = _doc(False, "move states into the law's interval; breaks the conservation of mass")
+    stencil: int = documented("cells seen by a face, an even number", 2)
+    levels: int = documented("time levels seen by a face", 1)
+    width: int = documented("hidden channels", 15)
+    depth: int = documented("hidden layers", 6)
+    activation: Activation = documented("elu, relu or tanh", "elu")
+    flux_clamp: bool = documented("move fluxes into the range of the law's flux", False)
+    state_clamp: bool = documented("move states into the law's interval; breaks conservation", False)
 
     def build(self, law: AbstractLaw, key: Array) -> NeuralFlux:
         return NeuralFlux(**dataclasses.asdict(self), law=law, key=key)
@@ -66,13 +62,13 @@ class NetworkConfig:
 class RolloutStage:
     """One stage of training: rollouts of a given length."""
 
-    rollout: int = _doc(20, "time steps of a rollout")
-    cells: int = _doc(30, "computed cells of a rollout")
-    dt_dx: float = _doc(0.5, "Δt/Δx")
-    updates: int = _doc(1000, "number of updates")
-    learning_rate: float = _doc(1e-3, "peak learning rate, falling to a twentieth over the stage")
-    batch: int = _doc(16, "random states per update")
-    pieces: int = _doc(2, "pieces of a random initial state; 2 are Riemann problems")
+    rollout: int = documented("time steps of a rollout", 20)
+    cells: int = documented("computed cells of a rollout", 30)
+    dt_dx: float = documented("Δt/Δx", 0.5)
+    updates: int = documented("number of updates", 1000)
+    learning_rate: float = documented("peak learning rate, falling to a twentieth over the stage", 1e-3)
+    batch: int = documented("random states per update", 16)
+    pieces: int = documented("pieces of a random initial state; 2 are Riemann problems", 2)
 
     def __post_init__(self):
         for name in ("rollout", "cells", "updates", "batch", "pieces"):
@@ -87,16 +83,16 @@ class RolloutStage:
 class WeakFormConfig:
     """What the unsupervised objective tests with."""
 
-    tests: Literal["bumps", "polynomials"] = _doc("bumps", "compact bumps, or random polynomials")
-    width: float = _doc(8.0, "support of a bump [cells]")
-    duration: float = _doc(8.0, "length of the windows in time [Δx per unit speed]; 0 keeps the steps apart")
-    jumps: bool = _doc(True, "let cells where waves meet hold a jump instead of a constant")
-    count: int = _doc(250, "number of polynomials")
-    degree: int = _doc(50, "degree of the polynomials")
-    entropy: float = _doc(1.0, "weight of the entropy residual; 0 leaves it out")
-    bounds: float = _doc(10.0, "weight of the maximum principle relative to `entropy`")
-    constants: int = _doc(8, "number of Kruzkov constants, equally spaced in the law's interval")
-    entropy_width: float = _doc(8.0, "support of the bumps of the entropy residual [cells]")
+    tests: Literal["bumps", "polynomials"] = documented("compact bumps, or random polynomials", "bumps")
+    width: float = documented("support of a bump [cells]", 8.0)
+    duration: float = documented("length of the windows in time [Δx per unit speed]; 0: single steps", 8.0)
+    jumps: bool = documented("let cells where waves meet hold a jump instead of a constant", True)
+    count: int = documented("number of polynomials", 250)
+    degree: int = documented("degree of the polynomials", 50)
+    entropy: float = documented("weight of the entropy residual; 0 leaves it out", 1.0)
+    bounds: float = documented("weight of the maximum principle relative to `entropy`", 10.0)
+    constants: int = documented("number of Kruzkov constants, equally spaced in the law's interval", 8)
+    entropy_width: float = documented("support of the bumps of the entropy residual [cells]", 8.0)
 
     def windows(self, steps: int, dt_dx: float) -> Float[np.ndarray, "windows steps"]:
         """Windows in time for a rollout."""
@@ -115,22 +111,22 @@ class NeuralTraining:
     law: LawConfig = dataclasses.field(  # pyright: ignore[reportInvalidTypeForm]
         default=LAW_CONFIGS["greenshields"](), metadata={"doc": "conservation law"}
     )
-    network: NetworkConfig = _doc(NetworkConfig(), "the flux network")
-    objective: Literal["supervised", "weak-form"] = _doc("supervised", "what is minimised")
-    weak_form: WeakFormConfig = _doc(WeakFormConfig(), "test functions of the weak-form objective")
-    stages: tuple[RolloutStage, ...] = _doc((RolloutStage(),), "stages, from short to long rollouts")
-    states: int = _doc(256, "random states drawn for each stage")
-    seed: int = _doc(0, "of weights, states and batches")
-    average_decay: float = _doc(
-        0.99, "share of the average of weights that an update keeps, the average being the result; 0: none"
+    network: NetworkConfig = documented("the flux network", NetworkConfig())
+    objective: Literal["supervised", "weak-form"] = documented("what is minimised", "supervised")
+    weak_form: WeakFormConfig = documented("test functions of the weak-form objective", WeakFormConfig())
+    stages: tuple[RolloutStage, ...] = documented("stages, from short to long rollouts", (RolloutStage(),))
+    states: int = documented("random states drawn for each stage", 256)
+    seed: int = documented("of weights, states and batches", 0)
+    average_decay: float = documented(
+        "share of the average of weights that an update keeps, the average being the result; 0: none", 0.99
     )
-    clip_norm: float = _doc(1.0, "largest global norm of a gradient")
-    validation_states: int = _doc(16, "random states of 10 pieces for validation, 0 for none")
-    validation_steps: int = _doc(1000, "time steps of a validation, at the Δt/Δx of the last stage")
-    validate_every: int = _doc(400, "updates between two validations")
-    log_every: int = _doc(100, "updates between two lines of metrics")
-    start: str | None = _doc(None, "scheme name or weights file to start from; default fresh weights")
-    name: str = _doc("neural", "name of the trained flux")
+    clip_norm: float = documented("largest global norm of a gradient", 1.0)
+    validation_states: int = documented("random states of 10 pieces for validation, 0 for none", 16)
+    validation_steps: int = documented("time steps of a validation, at the Δt/Δx of the last stage", 1000)
+    validate_every: int = documented("updates between two validations", 400)
+    log_every: int = documented("updates between two lines of metrics", 100)
+    start: str | None = documented("scheme name or weights file to start from; default fresh weights", None)
+    name: str = documented("name of the trained flux", "neural")
 
     def __post_init__(self):
         if not self.stages:

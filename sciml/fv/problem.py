@@ -26,12 +26,7 @@ from sciml.fv.integrate import Solution, check_state, ensemble, solve
 from sciml.fv.law import AbstractLaw
 from sciml.fv.lax_hopf import lax_hopf_cell_averages
 from sciml.fv.method_of_characteristics import characteristic_cell_averages, shock_time
-
-
-def _doc(doc: str, default: Any = dataclasses.MISSING, **options: Any) -> Any:
-    if default is not dataclasses.MISSING:
-        options["default"] = default
-    return dataclasses.field(metadata={"doc": doc}, **options)
+from sciml.typing import documented
 
 
 def _law_config(kind: str) -> type:
@@ -39,7 +34,7 @@ def _law_config(kind: str) -> type:
     fields: list[Any] = []
     for field in dataclasses.fields(LAW_TYPES[kind]):
         default = float(field.default) if field.default is not dataclasses.MISSING else dataclasses.MISSING
-        fields.append((field.name, float, _doc(field.metadata.get("doc", ""), default)))
+        fields.append((field.name, float, documented(field.metadata.get("doc", ""), default)))
     fields.append(("kind", Literal[kind], dataclasses.field(default=kind)))
     return dataclasses.make_dataclass(
         "".join(word.title() for word in kind.split("-")) + "Config",
@@ -60,9 +55,9 @@ LawConfig = Union[tuple(LAW_CONFIGS.values())]  # noqa: UP007  # pyright: ignore
 
 @dataclasses.dataclass(frozen=True)
 class GridConfig:
-    cells: int = _doc("number of cells", 200)
-    lower: float = _doc("left end [length]", 0.0)
-    upper: float = _doc("right end [length]", 1.0)
+    cells: int = documented("number of cells", 200)
+    lower: float = documented("left end [length]", 0.0)
+    upper: float = documented("right end [length]", 1.0)
 
     def __post_init__(self):
         self.build()
@@ -75,9 +70,9 @@ class GridConfig:
 class RiemannData:
     """One jump."""
 
-    left: float = _doc("state left of the jump")
-    right: float = _doc("state right of the jump")
-    position: float | None = _doc("place of the jump [length]; default the middle", None)
+    left: float = documented("state left of the jump")
+    right: float = documented("state right of the jump")
+    position: float | None = documented("place of the jump [length]; default the middle", None)
     kind: Literal["riemann"] = "riemann"
 
     def build(self, grid: UniformGrid) -> PiecewiseConstant:
@@ -91,8 +86,8 @@ class RiemannData:
 class PiecewiseData:
     """Constant pieces; n values need n-1 places of jumps."""
 
-    values: tuple[float, ...] = _doc("state of every piece")
-    jumps: tuple[float, ...] = _doc("increasing places between the pieces [length]")
+    values: tuple[float, ...] = documented("state of every piece")
+    jumps: tuple[float, ...] = documented("increasing places between the pieces [length]")
     kind: Literal["piecewise"] = "piecewise"
 
     def build(self, grid: UniformGrid) -> PiecewiseConstant:
@@ -109,11 +104,11 @@ class PiecewiseData:
 class RandomData:
     """Random states of equal pieces."""
 
-    seed: int = _doc("seed", 0)
-    pieces: int = _doc("number of pieces", 10)
-    samples: int = _doc("number of random states, solved together", 1)
-    lower: float = _doc("smallest state", 0.0)
-    upper: float = _doc("largest state", 1.0)
+    seed: int = documented("seed", 0)
+    pieces: int = documented("number of pieces", 10)
+    samples: int = documented("number of random states, solved together", 1)
+    lower: float = documented("smallest state", 0.0)
+    upper: float = documented("largest state", 1.0)
     kind: Literal["random"] = "random"
 
     def build(self, grid: UniformGrid) -> PiecewiseConstant:
@@ -126,10 +121,10 @@ class RandomData:
 class SineData:
     """mean + amplitude·sin(2π (x - shift)/wavelength)."""
 
-    mean: float = _doc("mean state", 0.5)
-    amplitude: float = _doc("amplitude", 0.25)
-    wavelength: float = _doc("wavelength [length]", 1.0)
-    shift: float = _doc("shift [length]", 0.0)
+    mean: float = documented("mean state", 0.5)
+    amplitude: float = documented("amplitude", 0.25)
+    wavelength: float = documented("wavelength [length]", 1.0)
+    shift: float = documented("shift [length]", 0.0)
     kind: Literal["sine"] = "sine"
 
     def build(self, grid: UniformGrid) -> Sine:
@@ -140,10 +135,10 @@ class SineData:
 class GaussianData:
     """mean + amplitude·exp(-(x - centre)²/(2 width²))."""
 
-    mean: float = _doc("state far away", 0.2)
-    amplitude: float = _doc("height of the bump", 0.5)
-    centre: float = _doc("centre [length]", 0.5)
-    width: float = _doc("width [length]", 0.1)
+    mean: float = documented("state far away", 0.2)
+    amplitude: float = documented("height of the bump", 0.5)
+    centre: float = documented("centre [length]", 0.5)
+    width: float = documented("width [length]", 0.1)
     kind: Literal["gaussian"] = "gaussian"
 
     def build(self, grid: UniformGrid) -> GaussianBump:
@@ -154,7 +149,7 @@ class GaussianData:
 class FileData:
     """Cell averages from a file: NetCDF with a variable u(…, x), or text with one number per cell."""
 
-    path: str = _doc("file name (.nc, .csv or .txt)")
+    path: str = documented("file name (.nc, .csv or .txt)")
     kind: Literal["file"] = "file"
 
     def build(self, grid: UniformGrid) -> np.ndarray:
@@ -184,9 +179,9 @@ class OutflowConfig:
 class PrescribedConfig:
     """Time series of the states beyond both ends, linear in between."""
 
-    times: tuple[float, ...] = _doc("increasing times [time]")
-    left: tuple[float, ...] = _doc("state beyond the left end at these times")
-    right: tuple[float, ...] = _doc("state beyond the right end at these times")
+    times: tuple[float, ...] = documented("increasing times [time]")
+    left: tuple[float, ...] = documented("state beyond the left end at these times")
+    right: tuple[float, ...] = documented("state beyond the right end at these times")
     kind: Literal["prescribed"] = "prescribed"
 
     def build(self) -> ends.AbstractBoundary:
@@ -197,9 +192,9 @@ class PrescribedConfig:
 class DemandSupplyConfig:
     """Time series of the flow that wants to enter and of the flow that can leave."""
 
-    times: tuple[float, ...] = _doc("increasing times [time]")
-    demand: tuple[float, ...] = _doc("flow that wants to enter at the left end [vehicles/time]")
-    supply: tuple[float, ...] = _doc("flow that the road beyond the right end accepts [vehicles/time]")
+    times: tuple[float, ...] = documented("increasing times [time]")
+    demand: tuple[float, ...] = documented("flow that wants to enter at the left end [vehicles/time]")
+    supply: tuple[float, ...] = documented("flow that the road beyond the right end accepts [vehicles/time]")
     kind: Literal["demand-supply"] = "demand-supply"
 
     def build(self) -> ends.AbstractBoundary:
@@ -211,9 +206,9 @@ BoundaryConfig = PeriodicConfig | OutflowConfig | PrescribedConfig | DemandSuppl
 
 @dataclasses.dataclass(frozen=True)
 class OnRampConfig:
-    position: float = _doc("place of the ramp [length]")
-    times: tuple[float, ...] = _doc("increasing times [time]")
-    flow: tuple[float, ...] = _doc("flow that joins at these times [vehicles/time]")
+    position: float = documented("place of the ramp [length]")
+    times: tuple[float, ...] = documented("increasing times [time]")
+    flow: tuple[float, ...] = documented("flow that joins at these times [vehicles/time]")
     kind: Literal["on-ramp"] = "on-ramp"
 
     def build(self) -> sources.AbstractSource:
@@ -222,8 +217,8 @@ class OnRampConfig:
 
 @dataclasses.dataclass(frozen=True)
 class OffRampConfig:
-    position: float = _doc("place of the ramp [length]")
-    fraction: float = _doc("share of the passing flow that leaves, 0 to 1")
+    position: float = documented("place of the ramp [length]")
+    fraction: float = documented("share of the passing flow that leaves, 0 to 1")
     kind: Literal["off-ramp"] = "off-ramp"
 
     def build(self) -> sources.AbstractSource:
@@ -234,29 +229,29 @@ class OffRampConfig:
 class UnitsConfig:
     """Units for labels and files; the numbers themselves are taken as they are."""
 
-    state: str = _doc("unit of the state", "1")
-    length: str = _doc("unit of length", "1")
-    time: str = _doc("unit of time", "1")
+    state: str = documented("unit of the state", "1")
+    length: str = documented("unit of length", "1")
+    time: str = documented("unit of time", "1")
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
     """One law on one grid, solved by several schemes."""
 
-    law: LawConfig = _doc(  # pyright: ignore[reportInvalidTypeForm]
+    law: LawConfig = documented(  # pyright: ignore[reportInvalidTypeForm]
         "conservation law", LAW_CONFIGS["greenshields"]()
     )
-    grid: GridConfig = _doc("cells", GridConfig())
-    boundary: BoundaryConfig = _doc("what lies beyond the ends", OutflowConfig())
-    initial: InitialConfig = _doc("initial data", RiemannData(0.9, 0.1))
-    ramps: tuple[OnRampConfig | OffRampConfig, ...] = _doc("on- and off-ramps", ())
-    schemes: tuple[str, ...] = _doc("schemes by name", ("godunov", "muscl-van-leer", "weno5-z"))
-    end_time: float = _doc("final time [time]", 0.5)
-    saves: int = _doc("number of equally spaced times saved after the first", 50)
-    cfl: float = _doc("CFL number, lowered to a scheme's own limit where that is smaller", 0.4)
-    refine: int = _doc("refinement of the reference grid where no exact solution is known; 0 for none", 8)
-    precision: Literal["float32", "float64"] = _doc("precision of the run", "float64")
-    units: UnitsConfig = _doc("units for labels and files", UnitsConfig())
+    grid: GridConfig = documented("cells", GridConfig())
+    boundary: BoundaryConfig = documented("what lies beyond the ends", OutflowConfig())
+    initial: InitialConfig = documented("initial data", RiemannData(0.9, 0.1))
+    ramps: tuple[OnRampConfig | OffRampConfig, ...] = documented("on- and off-ramps", ())
+    schemes: tuple[str, ...] = documented("schemes by name", ("godunov", "muscl-van-leer", "weno5-z"))
+    end_time: float = documented("final time [time]", 0.5)
+    saves: int = documented("number of equally spaced times saved after the first", 50)
+    cfl: float = documented("CFL number, lowered to a scheme's own limit where that is smaller", 0.4)
+    refine: int = documented("refinement of the reference grid where none is exact; 0 for none", 8)
+    precision: Literal["float32", "float64"] = documented("precision of the run", "float64")
+    units: UnitsConfig = documented("units for labels and files", UnitsConfig())
 
     def __post_init__(self):
         for name in self.schemes:

@@ -11,10 +11,7 @@ import numpy as np
 from sciml.fv.calibrate import FAMILIES
 from sciml.fv.source import AbstractSource, OffRamp, OnRamp, Sources
 from sciml.fv.traffic_neural import NeuralModel
-
-
-def _doc(text: str, default: Any) -> Any:
-    return dataclasses.field(default=default, metadata={"doc": text})
+from sciml.typing import documented
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +19,7 @@ class I24Data:
     """Mornings of I-24 MOTION, named `MM-DD`; found by the registry of data sets, or in `folder`."""
 
     kind: Literal["i24"] = "i24"
-    folder: Path | None = _doc("folder of the .pt files (default: SCIML_DATA, cache, download)", None)
+    folder: Path | None = documented("folder of the .pt files (default: SCIML_DATA, cache, download)", None)
 
     DAYS = ("11-21", "11-22", "11-23", "11-28", "11-29", "11-30", "12-01", "12-02")
 
@@ -39,9 +36,9 @@ class NGSIMData:
     """The binned NGSIM records `US101`, `US80_4pm`, `US80_5pm`; found by the registry, or in `folder`."""
 
     kind: Literal["ngsim"] = "ngsim"
-    folder: Path | None = _doc("folder of the text files (default: SCIML_DATA, cache, download)", None)
-    coarsen: int = _doc("rows of 20 ft averaged into a cell", 5)
-    trim: int = _doc("frames of 5 s cut at the ends and masked beside the joins of 15-minute windows", 8)
+    folder: Path | None = documented("folder of the text files (default: SCIML_DATA, cache, download)", None)
+    coarsen: int = documented("rows of 20 ft averaged into a cell", 5)
+    trim: int = documented("frames of 5 s cut at the ends and masked at the joins of 15-minute windows", 8)
 
     LANES = {"US101": 5.0, "US80_4pm": 6.0, "US80_5pm": 6.0}  # main lanes
 
@@ -65,8 +62,8 @@ class FileData:
     units: dict[str, str] = dataclasses.field(
         default_factory=dict, metadata={"doc": "units of density, time, x where the file does not state them"}
     )
-    lanes: float | None = _doc("number of lanes, for densities that count all lanes", None)
-    saturation: float | None = _doc("largest density that the sensor can show [veh/km/lane]", None)
+    lanes: float | None = documented("number of lanes, for densities that count all lanes", None)
+    saturation: float | None = documented("largest density that the sensor can show [veh/km/lane]", None)
 
     def __post_init__(self):
         for key in self.units:
@@ -93,9 +90,9 @@ class FileData:
 class CalibrationConfig:
     """Search for the parameters on the training day; see `sciml.fv.calibrate.calibrate`."""
 
-    samples: int = _doc("parameters tried all over the box, and four times those of a round", 256)
-    rounds: int = _doc("largest number of rounds of the search", 30)
-    seed: int = _doc("seed of the samples", 0)
+    samples: int = documented("parameters tried all over the box, and four times those of a round", 256)
+    rounds: int = documented("largest number of rounds of the search", 30)
+    seed: int = documented("seed of the samples", 0)
     bounds: dict[str, tuple[float, float]] = dataclasses.field(
         default_factory=dict,
         metadata={"doc": "admissible interval by parameter, e.g. free_flow_speed = [20, 130]"},
@@ -112,10 +109,10 @@ class CalibrationConfig:
 class Ramp:
     """An on-ramp with a flow, or an off-ramp that takes a share of the passing traffic."""
 
-    position: float = _doc("place along the road [m]", 0.0)
-    flow: tuple[float, ...] = _doc("on-ramp: flow of all lanes [veh/h], constant or one value per time", ())
-    times: tuple[float, ...] = _doc("times of the flows [s], from the first frame on", ())
-    fraction: float | None = _doc("off-ramp: share of the passing traffic that leaves", None)
+    position: float = documented("place along the road [m]", 0.0)
+    flow: tuple[float, ...] = documented("on-ramp: flow of all lanes [veh/h], one or one per time", ())
+    times: tuple[float, ...] = documented("times of the flows [s], from the first frame on", ())
+    fraction: float | None = documented("off-ramp: share of the passing traffic that leaves", None)
 
     def __post_init__(self):
         if bool(self.flow) == (self.fraction is not None):
@@ -145,22 +142,22 @@ class TrafficConfig:
     """Everything that `sciml fv traffic` needs."""
 
     data: I24Data | NGSIMData | FileData
-    train: str = _doc("day on which every diagram is calibrated", "")
-    test: tuple[str, ...] = _doc("days to simulate, or all", ("all",))
-    diagrams: tuple[str, ...] = _doc("fundamental diagrams", tuple(FAMILIES))
-    schemes: tuple[str, ...] = _doc("numerical schemes", ("godunov",))
-    cfl: float = _doc("share of the CFL limit used at the largest admissible speed", 0.95)
+    train: str = documented("day on which every diagram is calibrated", "")
+    test: tuple[str, ...] = documented("days to simulate, or all", ("all",))
+    diagrams: tuple[str, ...] = documented("fundamental diagrams", tuple(FAMILIES))
+    schemes: tuple[str, ...] = documented("numerical schemes", ("godunov",))
+    cfl: float = documented("share of the CFL limit used at the largest admissible speed", 0.95)
     calibration: CalibrationConfig = CalibrationConfig()
-    neural: tuple[NeuralModel, ...] = _doc("neural fluxes to train on the training day", ())
-    ramps: tuple[Ramp, ...] = _doc("on- and off-ramps", ())
+    neural: tuple[NeuralModel, ...] = documented("neural fluxes to train on the training day", ())
+    ramps: tuple[Ramp, ...] = documented("on- and off-ramps", ())
     mask: dict[str, str] = dataclasses.field(
         default_factory=dict, metadata={"doc": 'day = cells that are not measured, e.g. "0-21,40"'}
     )
-    find_copies: bool = _doc("also mask neighbouring cells that hold the same series", True)
-    missing: Literal["error", "mask"] = _doc("NaN in the density is an error, or is masked", "error")
-    normalisation: float = _doc("density that counts as 1 in the errors [veh/km/lane]", 140.0)
-    largest: float = _doc("density above which data are refused [veh/km/lane]", 250.0)
-    figures: bool = _doc("draw the space-time figures", True)
+    find_copies: bool = documented("also mask neighbouring cells that hold the same series", True)
+    missing: Literal["error", "mask"] = documented("NaN in the density is an error, or is masked", "error")
+    normalisation: float = documented("density that counts as 1 in the errors [veh/km/lane]", 140.0)
+    largest: float = documented("density above which data are refused [veh/km/lane]", 250.0)
+    figures: bool = documented("draw the space-time figures", True)
 
     def __post_init__(self):
         if not 0 < self.cfl <= 1:

@@ -9,7 +9,6 @@ model.
 """
 
 import dataclasses
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -23,21 +22,17 @@ from sciml.fv.integrate import ForwardEuler
 from sciml.fv.neural_flux import Activation, NeuralFlux
 from sciml.fv.neural_training import stage_at
 from sciml.fv.traffic import Day, residual, simulate_day, substeps
-from sciml.typing import Scalar
-
-
-def _doc(default: Any, doc: str) -> Any:
-    return dataclasses.field(default=default, metadata={"doc": doc})
+from sciml.typing import Scalar, documented
 
 
 @dataclasses.dataclass(frozen=True)
 class DayStage:
     """One stage of training on simulations of a given length."""
 
-    frames: int = _doc(30, "frames of a simulation")
-    updates: int = _doc(1000, "number of updates")
-    learning_rate: float = _doc(1e-3, "peak learning rate")
-    batch: int = _doc(16, "simulations per update")
+    frames: int = documented("frames of a simulation", 30)
+    updates: int = documented("number of updates", 1000)
+    learning_rate: float = documented("peak learning rate", 1e-3)
+    batch: int = documented("simulations per update", 16)
 
     def __post_init__(self):
         for name in ("frames", "updates", "batch"):
@@ -51,28 +46,30 @@ class DayStage:
 class NeuralModel:
     """A neural flux for a measured highway and its training."""
 
-    name: str = _doc("nfv-10x11", "name in tables and files")
-    stencil: int = _doc(10, "cells seen by a face, an even number")
-    levels: int = _doc(11, "time steps seen by a face")
-    width: int = _doc(16, "hidden channels")
-    depth: int = _doc(6, "hidden layers")
-    activation: Activation = _doc("elu", "elu, relu or tanh")
-    steps_per_frame: int = _doc(1, "time steps between two frames")
-    interval: tuple[float, float] = _doc((0.0, 140.0), "densities mapped to [-1, 1] [veh/km/lane]")
-    stages: tuple[DayStage, ...] = _doc(
-        (DayStage(10, 1000, 2e-3), DayStage(40, 1500, 1e-3), DayStage(120, 600, 5e-4, 8)), "stages"
+    name: str = documented("name in tables and files", "nfv-10x11")
+    stencil: int = documented("cells seen by a face, an even number", 10)
+    levels: int = documented("time steps seen by a face", 11)
+    width: int = documented("hidden channels", 16)
+    depth: int = documented("hidden layers", 6)
+    activation: Activation = documented("elu, relu or tanh", "elu")
+    steps_per_frame: int = documented("time steps between two frames", 1)
+    interval: tuple[float, float] = documented("densities mapped to [-1, 1] [veh/km/lane]", (0.0, 140.0))
+    stages: tuple[DayStage, ...] = documented(
+        "stages", (DayStage(10, 1000, 2e-3), DayStage(40, 1500, 1e-3), DayStage(120, 600, 5e-4, 8))
     )
-    imitation: tuple[DayStage, ...] = _doc((), "stages before them, on simulations by the calibrated diagram")
-    scales: tuple[float, ...] = _doc(
-        (0.25, 0.5, 0.75, 1.0), "the edges and starts of those simulations are the measured ones times these"
+    imitation: tuple[DayStage, ...] = documented(
+        "stages before, on simulations by the calibrated diagram", ()
     )
-    share: float = _doc(0.5, "share of such simulations in the batches of the later stages, if there are any")
-    clamps: bool = _doc(
-        True, "move fluxes and densities into their ranges, as published; breaks conservation"
+    scales: tuple[float, ...] = documented(
+        "the edges and starts of those simulations are the measured ones times these", (0.25, 0.5, 0.75, 1.0)
     )
-    validation: float = _doc(0.2, "share of the training day kept for validation, at its end")
-    weight_decay: float = _doc(1e-4, "decoupled decay of weights")
-    seed: int = _doc(0, "of weights and simulations")
+    share: float = documented("share of such simulations in the later batches, if there are any", 0.5)
+    clamps: bool = documented(
+        "move fluxes and densities into their ranges, as published; breaks conservation", True
+    )
+    validation: float = documented("share of the training day kept for validation, at its end", 0.2)
+    weight_decay: float = documented("decoupled decay of weights", 1e-4)
+    seed: int = documented("of weights and simulations", 0)
 
     def __post_init__(self):
         if not self.stages:

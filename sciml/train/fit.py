@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -27,12 +27,9 @@ from sciml.train.optimiser import Optimiser
 from sciml.train.progress import progress_bar
 from sciml.train.run import Run
 from sciml.train.state import TrainState
+from sciml.typing import documented
 
 Loss = Callable[[Any, Any, Any], tuple[Any, dict[str, Any]]]
-
-
-def _doc(text: str, default: Any) -> Any:
-    return field(default=default, metadata={"doc": text})
 
 
 @dataclass(frozen=True)
@@ -42,15 +39,15 @@ class Training:
     **Raises:** `ValueError` for intervals that do not fit together.
     """
 
-    optimiser: Optimiser = _doc("stages and optimiser", Optimiser())
-    log_every: int = _doc("updates between two lines of metrics", 100)
-    validate_every: int = _doc("updates between two validations; 0: none", 0)
-    monitor: str = _doc("validation metric that should fall", "loss")
-    patience: int = _doc("validations without a better value before stopping; 0: never stop", 0)
-    checkpoint_every: int = _doc("updates between two checkpoints; 0: only the last state", 1000)
-    keep: int = _doc("number of checkpoints kept", 2)
-    seed: int = _doc("of weights, keys and the order of batches", 0)
-    average_decay: float = _doc(
+    optimiser: Optimiser = documented("stages and optimiser", Optimiser())
+    log_every: int = documented("updates between two lines of metrics", 100)
+    validate_every: int = documented("updates between two validations; 0: none", 0)
+    monitor: str = documented("validation metric that should fall", "loss")
+    patience: int = documented("validations without a better value before stopping; 0: never stop", 0)
+    checkpoint_every: int = documented("updates between two checkpoints; 0: only the last state", 1000)
+    keep: int = documented("number of checkpoints kept", 2)
+    seed: int = documented("of weights, keys and the order of batches", 0)
+    average_decay: float = documented(
         "share of the average of weights that an update keeps, if the state has one; it is what is validated",
         0.99,
     )

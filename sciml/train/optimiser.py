@@ -19,9 +19,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-
-def _doc(text: str, default: Any) -> Any:
-    return field(default=default, metadata={"doc": text})
+from sciml.typing import documented
 
 
 @dataclass(frozen=True)
@@ -32,11 +30,11 @@ class Stage:
     longer than the stage.
     """
 
-    steps: int = _doc("number of updates", 1000)
-    learning_rate: float = _doc("peak learning rate", 1e-3)
-    schedule: Literal["constant", "linear", "cosine"] = _doc("shape after the warm-up", "cosine")
-    warmup: int = _doc("updates of linear warm-up", 0)
-    final: float = _doc("learning rate at the end, as a fraction of the peak", 0.0)
+    steps: int = documented("number of updates", 1000)
+    learning_rate: float = documented("peak learning rate", 1e-3)
+    schedule: Literal["constant", "linear", "cosine"] = documented("shape after the warm-up", "cosine")
+    warmup: int = documented("updates of linear warm-up", 0)
+    final: float = documented("learning rate at the end, as a fraction of the peak", 0.0)
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -66,11 +64,11 @@ class Optimiser:
     """
 
     stages: tuple[Stage, ...] = field(default=(Stage(),), metadata={"doc": "one after the other"})
-    algorithm: Literal["adam", "sgd", "lion"] = _doc("how a gradient becomes an update", "adam")
-    weight_decay: float = _doc("decoupled decay of weights (not of biases and other vectors)", 0.0)
-    clip_norm: float | None = _doc("largest global norm of a gradient", 1.0)
-    b1: float = _doc("decay of the first moment (momentum)", 0.9)
-    b2: float = _doc("decay of the second moment", 0.999)
+    algorithm: Literal["adam", "sgd", "lion"] = documented("how a gradient becomes an update", "adam")
+    weight_decay: float = documented("decoupled decay of weights (not of biases and other vectors)", 0.0)
+    clip_norm: float | None = documented("largest global norm of a gradient", 1.0)
+    b1: float = documented("decay of the first moment (momentum)", 0.9)
+    b2: float = documented("decay of the second moment", 0.999)
 
     def __post_init__(self) -> None:
         if not self.stages:
