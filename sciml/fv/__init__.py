@@ -62,10 +62,8 @@ _HOME = {
     "released": ("flux_for", "load_flux", "save_flux"),
     "finite_volume": ("AbstractScheme", "FiniteVolume"),
     "dg": ("DiscontinuousGalerkin",),
+    "runge_kutta": ("ForwardEuler", "SSPRK2", "SSPRK3"),
     "integrate": (
-        "ForwardEuler",
-        "SSPRK2",
-        "SSPRK3",
         "NumericalFailure",
         "Result",
         "Solution",

@@ -19,12 +19,12 @@ from sciml.fv.fundamental_diagram import (
     Underwood,
 )
 from sciml.fv.grid import UniformGrid
-from sciml.fv.integrate import SSPRK2, SSPRK3, AbstractSSPRK, ForwardEuler
 from sciml.fv.law import AbstractLaw, BuckleyLeverett, Burgers, LinearAdvection
 from sciml.fv.limiter import minmod, monotonized_central, superbee, van_leer
 from sciml.fv.numerical_flux import AbstractNumericalFlux, MUSCLHancock, ReconstructedFlux, Ultrabee
 from sciml.fv.reconstruction import ENO, MUSCL, WENO3, WENO5, PiecewiseConstant
 from sciml.fv.riemann import EngquistOsher, LaxFriedrichs, Rusanov
+from sciml.fv.runge_kutta import SSPRK2, SSPRK3, AbstractSSPRK, ForwardEuler
 from sciml.fv.source import AbstractSource
 from sciml.fv.subcell import SubCell
 

@@ -26,11 +26,11 @@ from sciml.fv.boundary import AbstractBoundary, Outflow, Prescribed
 from sciml.fv.finite_volume import FiniteVolume
 from sciml.fv.grid import UniformGrid
 from sciml.fv.initial import random_piecewise_constant
-from sciml.fv.integrate import ForwardEuler
 from sciml.fv.law import AbstractLaw
 from sciml.fv.lax_hopf import lax_hopf_cell_averages
 from sciml.fv.neural_flux import Activation, NeuralFlux
 from sciml.fv.problem import LAW_CONFIGS, LawConfig
+from sciml.fv.runge_kutta import ForwardEuler
 from sciml.fv.weak_form import (
     TestFunctions,
     bumps,
@@ -84,13 +84,13 @@ class WeakFormConfig:
     """What the unsupervised objective tests with."""
 
     tests: Literal["bumps", "polynomials"] = documented("compact bumps, or random polynomials", "bumps")
-    width: float = documented("support of a bump [cells]", 8.0)
+    width: float = documented("support of a bump [cells]", 16.0)
     duration: float = documented("length of the windows in time [Δx per unit speed]; 0: single steps", 8.0)
     jumps: bool = documented("let cells where waves meet hold a jump instead of a constant", True)
     count: int = documented("number of polynomials", 250)
     degree: int = documented("degree of the polynomials", 50)
     entropy: float = documented("weight of the entropy residual; 0 leaves it out", 1.0)
-    bounds: float = documented("weight of the maximum principle relative to `entropy`", 10.0)
+    bounds: float = documented("weight of the maximum principle relative to `entropy`", 1.0)
     constants: int = documented("number of Kruzkov constants, equally spaced in the law's interval", 8)
     entropy_width: float = documented("support of the bumps of the entropy residual [cells]", 8.0)
 

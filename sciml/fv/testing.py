@@ -25,9 +25,10 @@ from jaxtyping import Array, Float
 
 from sciml.fv.boundary import Outflow, Periodic
 from sciml.fv.finite_volume import AbstractScheme
-from sciml.fv.integrate import SSPRK2, SSPRK3, AbstractSSPRK, ForwardEuler, Solution, rollout
+from sciml.fv.integrate import Solution, rollout
 from sciml.fv.law import AbstractLaw, Curvature
 from sciml.fv.numerical_flux import AbstractNumericalFlux
+from sciml.fv.runge_kutta import SSPRK2, SSPRK3, AbstractSSPRK, ForwardEuler
 
 
 def _interval(law: AbstractLaw) -> tuple[float, float]:

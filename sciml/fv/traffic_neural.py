@@ -18,9 +18,9 @@ from jaxtyping import Array
 
 from sciml.fv.catalogue import SCHEMES, SchemeEntry
 from sciml.fv.fundamental_diagram import AbstractFundamentalDiagram
-from sciml.fv.integrate import ForwardEuler
 from sciml.fv.neural_flux import Activation, NeuralFlux
 from sciml.fv.neural_training import stage_at
+from sciml.fv.runge_kutta import ForwardEuler
 from sciml.fv.traffic import Day, residual, simulate_day, substeps
 from sciml.typing import Scalar, documented
 

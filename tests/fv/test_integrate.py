@@ -12,17 +12,9 @@ from sciml.fv.boundary import Outflow, Periodic, Prescribed
 from sciml.fv.catalogue import SCHEMES
 from sciml.fv.fundamental_diagram import Greenshields
 from sciml.fv.grid import UniformGrid
-from sciml.fv.integrate import (
-    SSPRK2,
-    SSPRK3,
-    ForwardEuler,
-    NumericalFailure,
-    Result,
-    ensemble,
-    rollout,
-    solve,
-)
+from sciml.fv.integrate import NumericalFailure, Result, ensemble, rollout, solve
 from sciml.fv.law import Burgers
+from sciml.fv.runge_kutta import SSPRK2, SSPRK3, ForwardEuler
 from sciml.fv.source import SourceFunction
 
 pytestmark = pytest.mark.usefixtures("x64")

@@ -11,9 +11,9 @@ from sciml.fv import testing
 from sciml.fv.boundary import Outflow, Periodic, Prescribed
 from sciml.fv.finite_volume import AbstractScheme, FiniteVolume
 from sciml.fv.grid import UniformGrid
-from sciml.fv.integrate import ForwardEuler
 from sciml.fv.law import Burgers, as_dtype
 from sciml.fv.numerical_flux import AbstractNumericalFlux
+from sciml.fv.runge_kutta import ForwardEuler
 from sciml.fv.source import SourceFunction
 
 pytestmark = pytest.mark.usefixtures("x64")

@@ -10,9 +10,10 @@ from sciml.fv.boundary import Outflow
 from sciml.fv.catalogue import SCHEMES
 from sciml.fv.fundamental_diagram import Greenshields
 from sciml.fv.grid import UniformGrid
-from sciml.fv.integrate import ForwardEuler, rollout
+from sciml.fv.integrate import rollout
 from sciml.fv.law import Burgers, LinearAdvection
 from sciml.fv.lax_hopf import lax_hopf_cell_averages
+from sciml.fv.runge_kutta import ForwardEuler
 from sciml.fv.weak_form import bumps, entropy_residual, random_polynomials, time_windows, weak_residual
 
 
