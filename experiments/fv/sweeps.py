@@ -26,13 +26,13 @@ class Sweeps:
     law: str = "greenshields"
     schemes: tuple[str, ...] = ("godunov", "muscl-superbee", "subcell", "nfv-2x1", "unfv-2x1", "nfv-4x5")
     cells: tuple[int, ...] = dataclasses.field(
-        default=(50, 100, 200, 400, 800), metadata={"doc": "grids, at Δt/Δx = 0.1"}
+        default=(50, 100, 200, 400), metadata={"doc": "grids, at Δt/Δx = 0.1"}
     )
     dt_dx: tuple[float, ...] = dataclasses.field(
         default=(0.1, 0.2, 0.5, 0.9), metadata={"doc": "Δt/Δx, at 200 cells"}
     )
     seed: int = 42
-    states: int = 200
+    states: int = 100
     precision: str = "float64"
     length: float = 0.2
     end: float = dataclasses.field(default=0.1, metadata={"doc": "final time"})

@@ -12,7 +12,7 @@ the cells around a face to the flux through it, a network included.
 | which states at a face? | `reconstruction`, `limiter`; combined in `numerical_flux`, `subcell` |
 | or a network for both? | `neural_flux`; trained by `neural_training`, `weak_form`; kept in `released` |
 | rate of change of the state | `finite_volume`, `dg` |
-| in time | `integrate`: `solve` by CFL number, `rollout` by fixed steps |
+| in time | `runge_kutta`; `integrate`: `solve` by CFL number, `rollout` by fixed steps |
 | names of laws and schemes | `catalogue` |
 | exact solutions, initial data | `exact`, `wave_front`, `initial` |
 | errors; laws that a scheme must obey | `metrics`, `testing` |
