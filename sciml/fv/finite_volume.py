@@ -65,9 +65,9 @@ class AbstractScheme(eqx.Module):
         return self
 
     @property
-    def max_principle(self) -> bool:
-        """True when no new extremes can arise inside, so that the start and the boundary bound all wave
-        speeds.
+    def speeds_from_data(self) -> bool:
+        """True when the start and the boundary bound all wave speeds: no new extremes arise inside, or they
+        are no waves.
         """
         return False
 
@@ -180,8 +180,9 @@ class FiniteVolume(AbstractScheme):
         return as_dtype(self.law, state.dtype).clip(state) if self.numerical_flux.clamped else state
 
     @property
-    def max_principle(self):
-        return self.numerical_flux.stencil == 2 and self.numerical_flux.monotone and self.source is None
+    def speeds_from_data(self):
+        flux = self.numerical_flux
+        return self.source is None and (flux.learned or (flux.stencil == 2 and flux.monotone))
 
     def cell_speeds(self, t, state):
         state = self.averages(state)

@@ -215,7 +215,7 @@ def _rollout(scheme, u0, dt, steps, t0, integrator, save_every):
 
     # Running maxima are kept cell by cell, since reductions inside the scan cost more than a first-order
     # step.
-    watch = scheme.boundary_speeds if scheme.max_principle else _all_speeds(scheme)
+    watch = scheme.boundary_speeds if scheme.speeds_from_data else _all_speeds(scheme)
 
     def one(carry, number):
         y, lost, speeds = carry
@@ -241,7 +241,7 @@ def _rollout(scheme, u0, dt, steps, t0, integrator, save_every):
     carry = (start, nothing_lost(start), jnp.full_like(watch(t0, state), 1) * first)
     blocks = steps // save_every
     (y, _, speeds), (states, defect, finite) = jax.lax.scan(several, carry, jnp.arange(blocks))
-    cfl = dt_dx * jnp.maximum(jnp.max(speeds), scheme.max_speed(t0 + steps * dt, y[0]))
+    cfl = dt_dx * jnp.maximum(jnp.max(speeds), jnp.max(watch(t0 + steps * dt, y[0])))
     result = jnp.where(jnp.all(finite), Result.SUCCESS, Result.NOT_FINITE)
     result = jnp.where(cfl > limit, Result.CFL_VIOLATED, result)  # a NaN is not a violation but its cause
     result = jnp.where(_admissible(scheme, u0), result, Result.INADMISSIBLE_START)

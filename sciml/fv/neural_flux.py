@@ -193,6 +193,10 @@ class NeuralFlux(AbstractNumericalFlux):
         return self.time_levels
 
     @property
+    def learned(self):
+        return True
+
+    @property
     def clamped(self):
         return self.state_clamp
 

@@ -54,6 +54,13 @@ class AbstractNumericalFlux(eqx.Module):
         return False
 
     @property
+    def learned(self) -> bool:
+        """True for fluxes that were trained: states beyond those of the data are their error, whose waves ask
+        for no smaller steps.
+        """
+        return False
+
+    @property
     def levels(self) -> int:
         """Time levels that the flux sees; with more than one, the state of a scheme is [cells, levels], the
         newest first, and windows are [levels, stencil].
