@@ -1,6 +1,6 @@
 """A learned invariant density: shared weights for cells of 20 groups at once, judged on groups never seen.
 
-    python experiments/crystal/density.py experiments/crystal/density.toml
+    python experiments/crystal/density.py experiments/crystal/density.toml --out runs/density
 
 The map to learn: atoms (two kinds, on random orbits) -> ρ(r) = tanh of a sum of Gaussians, positive for one
 kind and negative for the other. It is nonlinear, so no convolution of the atoms is enough. One table, mean
@@ -10,12 +10,8 @@ relative L2 error over crystals, and the largest |f(Rx + t) - f(x)| over the roo
     series                        a SymmetricFourierSeries whose coefficients are one shared φ(|k|) times the
                                   structure factors, by least squares: the best isotropic convolution
     network                       SpaceGroupFourierNetwork
-    no symmetry, same functions   the same network on plain waves, as many as there are
-                                  functions in the symmetric basis
-    no symmetry, index weights    the same network with a weight for every Miller index instead of φ(|k|): a
-                                  Fourier neural operator on the cell, about as many weights
-    the same, more indices        with all indices up to 3, and so more weights
-    network on plain waves        the trained weights of `network`, evaluated without the stars, whole cell
+    no symmetry                   the same network on plain waves, as many as there are functions in the
+                                  symmetric basis
     limit of the basis            the density's own projection: what no function in the basis can beat
 
 All see the same crystals, batches and points of the loss.
@@ -33,7 +29,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Float
 
 from sciml.cli.arguments import open_run, parse_arguments
@@ -41,10 +36,13 @@ from sciml.crystal.fourier import FourierBasis, SymmetricFourierSeries, stack_ba
 from sciml.crystal.lattice import lattice_of, metric_of, random_metric, reciprocal_metric
 from sciml.crystal.layers import SpaceGroupFourierNetwork, atom_density, radial_bumps
 from sciml.crystal.space_group import SpaceGroup
-from sciml.crystal.star import build_stars, first_stars, index_ball, stars_within
+from sciml.crystal.star import first_stars, stars_within
 from sciml.crystal.symmetrise import asymmetric_points, compatible_shape, grid_points
 from sciml.crystal.testing import orbit_of
 from sciml.plot import COLOURS, figure, style
+from sciml.train.fit import Training, fit
+from sciml.train.optimiser import Optimiser, Stage
+from sciml.train.state import TrainState
 
 TRAIN = (2, 4, 9, 14, 15, 18, 19, 29, 33, 61, 62, 76, 92, 96, 114, 136, 146, 148, 152, 176)
 UNSEEN = (1, 7, 36, 60, 86, 122, 161, 167, 169, 205)
@@ -128,41 +126,16 @@ def make_crystals(numbers: tuple[int, ...], count: int, config: Config, seed: in
         for lattice, x, kind, (where, _) in zip(lattices, atoms, kinds, grids, strict=True)
     ]
     symmetric = [stars_within(g, lattice, config.cutoff) for g, lattice in zip(groups, lattices, strict=True)]
-    tables = {
-        "symmetric": symmetric,
-        "same functions": [
-            first_stars(PLAIN, lattice, -(-table.functions // 2))
-            for table, lattice in zip(symmetric, lattices, strict=True)
-        ],
-        "indices 14": [build_stars(PLAIN, _indices(3))] * len(groups),
-        "indices 62": [build_stars(PLAIN, _indices(9))] * len(groups),
-        "plain": [stars_within(PLAIN, lattice, config.cutoff) for lattice in lattices],
+    plain = [
+        first_stars(PLAIN, lattice, -(-table.functions // 2))
+        for table, lattice in zip(symmetric, lattices, strict=True)
+    ]
+    cell = grid_points((5, 5, 5)).reshape(-1, 3), np.full(125, 1 / 125)
+    views = {
+        "symmetric": _view(symmetric, lattices, atoms, kinds, grids, config),
+        "plain": _view(plain, lattices, atoms, kinds, [cell] * len(groups), config),
     }
-    whole = {"same functions": 5, "indices 14": 5, "indices 62": 7}
-    views = {}
-    for name, each in tables.items():
-        if name == "symmetric":
-            quadrature = grids
-        elif name == "plain":
-            quadrature = [_grid(_shape(lattice, config)) for lattice in lattices]
-        else:
-            quadrature = [_grid((whole[name],) * 3)] * len(groups)
-        views[name] = _view(each, lattices, atoms, kinds, quadrature, config)
     return Crystals(groups, lattices, atoms, kinds, views, _stack(density, np.float32))
-
-
-def _indices(squared: int) -> np.ndarray:
-    miller = index_ball(3)
-    return np.concatenate([np.zeros((1, 3), int), miller[(miller**2).sum(1) <= squared]])
-
-
-def _shape(lattice: np.ndarray, config: Config) -> tuple[int, ...]:
-    return tuple(int(n) for n in np.ceil(np.sqrt(np.diag(metric_of(lattice))) * 2.6 * config.cutoff))
-
-
-def _grid(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    points = grid_points((shape[0], shape[1], shape[2])).reshape(-1, 3)
-    return points, np.full(len(points), 1 / len(points))
 
 
 def _stack(arrays: list[np.ndarray], dtype) -> Array:
@@ -183,31 +156,6 @@ def _view(tables, lattices, atoms, kinds, quadrature, config: Config) -> View:
 # --- models -------------------------------------------------------------------------------------------------
 
 
-class IndexFilter(eqx.Module):
-    """A weight for every row of the basis, whatever |k| it has in this crystal."""
-
-    weight: Float[Array, "rows out in"]
-
-    def __call__(self, frequency: Float[Array, " rows"]) -> Float[Array, "rows out in"]:
-        """The weights."""
-        return self.weight
-
-
-def index_network(rows: int, config: Config) -> SpaceGroupFourierNetwork:
-    """The network with an `IndexFilter` in place of every `RadialFilter`."""
-    key = jax.random.key(config.seed)
-    network = SpaceGroupFourierNetwork(2, 1, config.cutoff, config.width, config.depth, key=key)
-    layers = [network.lift, *network.layers]
-    filters = [
-        IndexFilter(
-            jax.random.normal(jax.random.fold_in(key, i), (rows, *layer.filter.weight.shape[1:]))
-            * (2 * layer.filter.weight.shape[2]) ** -0.5
-        )
-        for i, layer in enumerate(layers)
-    ]
-    return eqx.tree_at(lambda n: [layer.filter for layer in [n.lift, *n.layers]], network, filters)
-
-
 def weights_of(network) -> int:
     """Number of trained weights."""
     return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array)))
@@ -224,30 +172,23 @@ def predict(network, view: View, where: Array) -> Array:
     return jax.vmap(one)(view, where)
 
 
-def train(network, view: View, where: Array, share: Array, density: Array, config: Config, log: Callable):
-    """Fit a network to all crystals of a view; Adam with cosine decay."""
-    schedule = optax.cosine_decay_schedule(config.rate, config.steps)
-    optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
-    state = optimiser.init(eqx.filter(network, eqx.is_inexact_array))
+def train(network, data: Crystals, view: str, config: Config, log: Callable):
+    """Fits a network to all crystals of a view."""
+    points = data.views["symmetric"]
+    rows = (data.views[view], points.points, points.share, data.density)
 
-    @eqx.filter_jit
-    def step(network, state, batch):
-        def loss(network):
-            view, where, share, density = batch
-            return (share * (predict(network, view, where) - density) ** 2).sum(-1).mean()
+    def loss(network, batch, key):
+        view, where, share, density = batch
+        return (share * (predict(network, view, where) - density) ** 2).sum(-1).mean(), {}
 
-        value, gradient = eqx.filter_value_and_grad(loss)(network)
-        updates, state = optimiser.update(gradient, state)
-        return eqx.apply_updates(network, updates), state, value
+    def batch(update: int):
+        rng = np.random.default_rng([config.seed, update])
+        chosen = rng.choice(len(data.density), min(config.batch, len(data.density)), replace=False)
+        return jax.tree.map(lambda leaf: leaf[chosen], rows)
 
-    rng = np.random.default_rng(config.seed)
-    data = (view, where, share, density)
-    for number in range(config.steps):
-        rows = rng.choice(len(density), min(config.batch, len(density)), replace=False)
-        network, state, value = step(network, state, jax.tree.map(lambda a: a[rows], data))  # noqa: B023
-        if number % 50 == 0 or number == config.steps - 1:
-            log(number, float(value))
-    return network
+    training = Training(Optimiser((Stage(config.steps, config.rate),)), log_every=50, checkpoint_every=0)
+    state = TrainState.create(network, training.optimiser.build(), key=jax.random.key(config.seed))
+    return fit(state, loss, batch, training, log=log).model
 
 
 @eqx.filter_jit
@@ -373,28 +314,16 @@ def main(argv: list[str]) -> int:
         cutoff = jnp.asarray(config.cutoff, jnp.float32)
         shared = fit_series(fitted, make_crystals(config.train, 2, config, config.seed + 3), cutoff)
 
-        key = jax.random.key(config.seed)
-        radial = SpaceGroupFourierNetwork(2, 1, config.cutoff, config.width, config.depth, key=key)
-        starts = {
-            "network": ("symmetric", radial),
-            "no symmetry, same functions": ("same functions", radial),
-            "no symmetry, index weights": ("indices 14", index_network(14, config)),
-            "the same, more indices": ("indices 62", index_network(62, config)),
-        }
-        points = fitted.views["symmetric"]
+        start = SpaceGroupFourierNetwork(
+            2, 1, config.cutoff, config.width, config.depth, key=jax.random.key(config.seed)
+        )
         trained, seconds = {}, {}
-        for name, (view, start) in starts.items():
+        for name, view in (("network", "symmetric"), ("no symmetry", "plain")):
             started = time.perf_counter()
-
-            def log(step: int, loss: float, name=name) -> None:
-                run.log({"model": name, "step": step, "loss": loss})
-                if step % 200 == 0:
-                    print(f"{name}: step {step:4d}  loss {loss:.5f}", flush=True)
-
-            data = (fitted.views[view], points.points, points.share, fitted.density)
-            trained[name] = (view, train(start, *data, config, log))
+            network = train(start, fitted, view, config, lambda r, name=name: run.log({"model": name, **r}))
+            trained[name] = (view, network)
             seconds[name] = time.perf_counter() - started
-        trained["network on plain waves"] = ("plain", trained["network"][1])
+            print(f"{name}: trained in {seconds[name]:.0f} s", flush=True)
 
         table: dict[str, Any] = {}
         errors: dict[str, np.ndarray] = {}
@@ -433,9 +362,8 @@ def main(argv: list[str]) -> int:
                 f"{name:30s}{sizes.get(name, 0):9d}{functions.get(name, 0):10.1f}{row}"
                 f"{residuals.get(name, 0):11.1e}"
             )
-        shown = ("network", "no symmetry, same functions", "the same, more indices")
-        kept = {k: v for k, v in errors.items() if k not in ("mean", "network on plain waves")}
-        run.figure("density", draw(kept, sets["unseen groups"], {k: models[k] for k in shown}, config))
+        kept = {name: values for name, values in errors.items() if name != "mean"}
+        run.figure("density", draw(kept, sets["unseen groups"], models, config))
         eqx.tree_serialise_leaves(run.checkpoints / "network.eqx", trained["network"][1])
         print(f"written to {run.path}")
     return 0
