@@ -274,10 +274,12 @@ def _cell_of_poscar(text: str, name: str) -> Cell:
     try:
         structure = Poscar.from_str(text).structure
     except Exception as error:
+        if "at least 1 site" in str(error):
+            raise ValueError("the structure has no atoms") from None
         raise ValueError(
             f"not a readable POSCAR ({error}); for another format give the file its usual suffix"
         ) from None
-    numbers = np.array([site.specie.Z for site in structure], int)
+    numbers = np.array([atomic_number(site.specie.symbol) for site in structure], int)
     return Cell(structure.lattice.matrix, structure.frac_coords, numbers, name)
 
 

@@ -100,6 +100,11 @@ CASES = {
         225,
     ),
     "unknown-element.cif": (cif(["Qq1 Qq 0 0 0 1"], CUBE, P1), "unknown element symbol 'Qq'"),
+    "unknown-element.vasp": (
+        "x\n1\n4 0 0\n0 4 0\n0 0 4\nQq\n1\nDirect\n0 0 0\n",
+        "unknown element symbol 'Qq'",
+    ),
+    "no-atoms.vasp": ("x\n1\n4 0 0\n0 4 0\n0 0 4\nNa\n0\nDirect\n", "the structure has no atoms"),
     "empty.cif": ("", "the file is empty"),
     "binary.cif": ("\x00\x01\x02\xff", "not a text file"),
 }
