@@ -82,8 +82,12 @@ def main(argv: list[str]) -> int:
             figure.axes[0].set_yscale("log")
             if name == "cells":
                 figure.axes[0].set_xscale("log", base=2)
-            run.figure(name, figure)
-            page.figure(figure, f"Mean square error over {name}.", f"Lines of mean square error over {name}.")
+            figure.axes[0].set_xticks(list(found), [f"{value:g}" for value in found])
+            page.figure(
+                run.figure(name, figure),
+                f"Mean square error over {name}.",
+                f"Lines of mean square error over {name}.",
+            )
         run.write_metrics(metrics)
         page.write(run.report)
     print(f"report: {run.report}")

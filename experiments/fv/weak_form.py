@@ -79,8 +79,11 @@ def main(argv: list[str]) -> int:
         errors, figure = expansion_shock(config, run.path)
         for name, error in errors.items():
             print(f"expansion shock, {name}: mean square error {error:.2e}")
-        page.figure(figure, "A jump at rest across which waves spread.", "Profiles after both trainings.")
-        run.figure("expansion-shock", figure)
+        page.figure(
+            run.figure("expansion-shock", figure),
+            "A jump at rest across which waves spread.",
+            "Profiles after both trainings.",
+        )
         run.write_metrics({"ablation": rows, "expansion shock": errors})
         page.write(run.report)
     print(f"report: {run.report}")

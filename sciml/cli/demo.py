@@ -118,8 +118,7 @@ def _conservation_laws(page: Report, run: Run) -> dict:
             "Bar chart of errors by scheme.",
         ),
     ):
-        run.figure(key, figure)
-        page.figure(figure, caption, alt)
+        page.figure(run.figure(key, figure), caption, alt)
     page.table(
         [
             {"scheme": name, "what it is": SCHEMES[name].doc, **row}
@@ -195,8 +194,7 @@ def _neural_flux(page: Report, run: Run) -> dict:
         ("learned-flux", surface, "The learned flux, Godunov's and their difference.", "Maps of two fluxes."),
         ("learned-error", curves, "Mean square error over time.", "Error over time of five schemes."),
     ):
-        run.figure(key, figure)
-        page.figure(figure, caption, alt)
+        page.figure(run.figure(key, figure), caption, alt)
     return {"training": training, "greenshields": summary}
 
 
@@ -210,8 +208,11 @@ def _crystals(page: Report, run: Run) -> dict:
         page.text(f"Left out: {error.name} is not installed. `pip install 'sciml[crystal]'` brings it.")
         return {"left_out": str(error)}
     for key, figure in figures.items():
-        run.figure(key, figure)
-        page.figure(figure, f"{key.replace('-', ' ').capitalize()}.", f"Figure of {key.replace('-', ' ')}.")
+        page.figure(
+            run.figure(key, figure),
+            f"{key.replace('-', ' ').capitalize()}.",
+            f"Figure of {key.replace('-', ' ')}.",
+        )
     page.table(rows)
     return {"rows": rows}
 

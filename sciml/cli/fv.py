@@ -319,8 +319,7 @@ def _evaluation_report(config: Protocol, metrics: Any, results: Any, run: Any) -
             ),
             ("cost", front, "Cost against error at this resolution.", f"Cost against error on {law}."),
         ):
-            run.figure(f"{law}-{key}", figure)
-            page.figure(figure, caption, alt)
+            page.figure(run.figure(f"{law}-{key}", figure), caption, alt)
     return page
 
 

@@ -210,8 +210,7 @@ def _report(config: NeuralTraining, flux: NeuralFlux, summary: dict[str, Any], r
             )
         )
     for key, figure, caption, alt in figures:
-        run.figure(key, figure)
-        page.figure(figure, caption, alt)
+        page.figure(run.figure(key, figure), caption, alt)
     page.write(run.report)
 
 
