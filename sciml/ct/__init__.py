@@ -1,0 +1,45 @@
+"""Computed tomography: exact differentiable projectors and classical reconstruction.
+
+A scan is a geometry and a sinogram; an image is attenuation on a grid of pixels. The projector stands between
+them, and everything that reconstructs uses only its `project` and `backproject`.
+
+| question | module |
+|---|---|
+| which line does a bin look along? | `geometry` (parallel, fan flat, fan curved) |
+| where are the pixels? | `grid` |
+| A f and Aᵀ p | `projector` |
+| objects with closed-form sinograms, noise | `phantom` |
+| laws that a projector must obey | `testing` |
+
+The names below load when they are first used; importing the package starts no JAX backend.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOME = {
+    "grid": ("ImageGrid",),
+    "geometry": ("AbstractGeometry", "ParallelBeam", "FanBeam", "CurvedFanBeam", "bin_of_axis"),
+    "projector": ("AbstractProjector", "JosephProjector"),
+    "phantom": ("Box", "Ellipse", "Phantom", "PHANTOMS", "with_gaussian_noise", "with_poisson_noise"),
+}
+_MODULE = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = sorted(_MODULE)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULE:
+        return getattr(importlib.import_module(f"{__name__}.{_MODULE[name]}"), name)
+    try:
+        return importlib.import_module(f"{__name__}.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"{__name__}.{name}":
+            raise
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
