@@ -9,6 +9,9 @@ them, and everything that reconstructs uses only its `project` and `backproject`
 | where are the pixels? | `grid` |
 | A f and Aᵀ p | `projector` |
 | objects with closed-form sinograms, noise | `phantom` |
+| images by one formula | `filtered` |
+| by iteration, without and with a prior | `iterative` (SIRT, SART, CGLS), `total_variation` |
+| how good are they? | `metrics` |
 | laws that a projector must obey | `testing` |
 
 The names below load when they are first used; importing the package starts no JAX backend.
@@ -23,6 +26,16 @@ _HOME = {
     "grid": ("ImageGrid",),
     "geometry": ("AbstractGeometry", "ParallelBeam", "FanBeam", "CurvedFanBeam", "bin_of_axis"),
     "projector": ("AbstractProjector", "JosephProjector"),
+    "filtered": ("filtered_backprojection",),
+    "iterative": ("Reconstruction", "cgls", "sart", "sirt"),
+    "total_variation": (
+        "RegularisedReconstruction",
+        "noise_level",
+        "tv_discrepancy",
+        "tv_fista",
+        "tv_pdhg",
+    ),
+    "metrics": ("dice", "mcc", "psnr", "ssim"),
     "phantom": ("Box", "Ellipse", "Phantom", "PHANTOMS", "with_gaussian_noise", "with_poisson_noise"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
