@@ -193,14 +193,16 @@ def _exact(cell: Cell, found: FoundSymmetry) -> _Exact:
     to_primitive = setting.primitive_coordinates @ found.transformation
     chosen, atom_of = np.unique(found.representative, return_inverse=True)
     species = cell.species[chosen]
-    fractional = cell.fractional[chosen] @ to_primitive.T + setting.primitive_coordinates @ found.origin
+    given_positions = cell.fractional @ to_primitive.T + setting.primitive_coordinates @ found.origin
+    fractional = _class_means(given_positions, chosen, atom_of)
     basis = np.linalg.inv(to_primitive).T @ cell.lattice
     given = basis @ basis.T
     try:
         metric = symmetrise_metric(group, given)
     except ValueError as error:
         raise SymmetryNotFoundError(f"{cell.name}: {error}") from None
-    fractional, orbit, displacement = snap(group, metric, fractional, species, name=cell.name)
+    fractional, orbit = snap(group, metric, fractional, species, name=cell.name)
+    displacement = _largest_move(given_positions, fractional[atom_of], metric)
     volumes = abs(np.linalg.det(basis)), abs(np.linalg.det(cell.lattice))
     if abs(len(cell) * volumes[0] - len(chosen) * volumes[1]) > 1e-3 * len(chosen) * volumes[1]:
         raise SymmetryNotFoundError(
@@ -220,6 +222,25 @@ def _exact(cell: Cell, found: FoundSymmetry) -> _Exact:
     )
 
 
+def _class_means(positions: np.ndarray, chosen: np.ndarray, atom_of: np.ndarray) -> np.ndarray:
+    """Mean position of the atoms that lattice translations of the primitive cell make one; (n, 3)."""
+    moves = positions - positions[chosen[atom_of]]
+    moves -= np.rint(moves)
+    total = np.zeros((len(chosen), 3))
+    np.add.at(total, atom_of, moves)
+    return positions[chosen] + total / np.bincount(atom_of)[:, None]
+
+
+def _largest_move(given: np.ndarray, exact: np.ndarray, metric: np.ndarray) -> float:
+    """Largest distance between two sets of positions apart from a common shift, which is the choice of
+    origin, no distortion.
+    """
+    moves = exact - given
+    moves -= np.rint(moves)
+    moves -= moves.mean(0)
+    return float(np.sqrt(((moves @ metric) * moves).sum(-1).max()))
+
+
 def snap(
     group: SpaceGroup,
     metric: np.ndarray,
@@ -227,18 +248,18 @@ def snap(
     species: np.ndarray,
     *,
     name: str = "structure",
-) -> tuple[np.ndarray, np.ndarray, float]:
+) -> tuple[np.ndarray, np.ndarray]:
     """Average positions over a group that they obey nearly, so that they obey it to round-off.
 
     Every operator permutes the atoms; x_j becomes the mean over operators of the image that falls on atom j.
     Which atom that is, is looked up for generators of the group and composed for the other operators.
-    Returns the coordinates in [0, 1), the orbit label of every atom and the largest move in Å.
+    Returns the coordinates in [0, 1) and the orbit label of every atom.
 
     Raises `SymmetryNotFoundError` when an operator does not permute the atoms.
     """
     count, order = len(fractional), group.order
     if order == 1:
-        return fractional % 1.0, np.arange(count), 0.0
+        return fractional % 1.0, np.arange(count)
     generators, words = _words(group)
     shifts = group.translations / DENOMINATOR
     images = fractional @ np.swapaxes(group.rotations, 1, 2) + shifts[:, None]  # (g, i, 3)
@@ -264,9 +285,7 @@ def snap(
     correction = np.zeros((count, 3))
     np.add.at(correction, permutation, moves)
     correction /= order
-    relative = correction - correction.mean(0)  # a common shift is the choice of origin, no distortion
-    displacement = float(np.sqrt(((relative @ metric) * relative).sum(-1).max()))
-    return (fractional + correction) % 1.0, permutation.min(0), displacement
+    return (fractional + correction) % 1.0, permutation.min(0)
 
 
 @cache

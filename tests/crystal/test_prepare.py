@@ -92,6 +92,7 @@ def test_real_structures_in_seven_descriptions(data_folder):
         ("piezoelectric_tensor.csv.gz", "mp-779948", 161),
         ("flla_2015.csv.gz", "mp-560374", 63),
         ("flla_2015.csv.gz", "mp-643794", 19),
+        ("flla_2015.csv.gz", "mp-559435", 150),
     ],
 )
 def test_group_near_the_tolerance_is_the_same_in_every_description(data_folder, table, name, number, backend):
@@ -116,6 +117,24 @@ def test_largest_group_within_the_tolerance_is_taken():
     assert just.number == 62 and just.warning is None
     below = detect(cell, symprec=0.95 * wide.displacement, loose_symprec=0.2)
     assert below.number != 62 and below.warning is not None
+
+
+@pytest.mark.parametrize("number", [14, 62, 166, 225])
+def test_atoms_of_a_supercell_count_alike(number):
+    """Translations that hold only nearly: neither their order nor the number of cells chooses the positions."""
+    cell, rng = cell_of(number), np.random.default_rng(number)
+    repeated = np.concatenate([cell.fractional + [k, 0, 0] for k in range(3)]) / [3, 1, 1]
+    lattice, species = np.diag([3, 1, 1]) @ cell.lattice, np.tile(cell.species, 3)
+    moved = repeated + rng.normal(size=repeated.shape) * 0.004 @ np.linalg.inv(lattice)
+    found = []
+    for _ in range(4):
+        order = rng.permutation(len(moved))
+        found.append(detect(Cell(lattice, moved[order], species[order]), symprec=0.05, loose_symprec=0.2))
+        assert found[-1].number == number and len(found[-1].species) <= len(cell)
+    moves = [each.displacement for each in found]
+    assert np.ptp(moves) < 1e-9 and max(moves) > 0.004
+    edges = [np.sort(np.linalg.norm(each.lattice, axis=1)) for each in found]
+    np.testing.assert_allclose(edges, edges[:1] * 4, atol=1e-6)
 
 
 def test_tricky_files(data_folder):
