@@ -20,6 +20,11 @@ from sciml.config import ConfigError, unknown_name
 VERBS: dict[str, tuple[str, str]] = {
     "crystal prepare": ("sciml.cli.crystal:prepare", "tables, folders of structures into one prepared set"),
     "crystal symmetry": ("sciml.cli.crystal:symmetry", "group, stars and invariance residual; --self-check"),
+    "ct evaluate": (
+        "sciml.cli.ct:evaluate",
+        "reconstruction methods compared on phantoms with exact sinograms",
+    ),
+    "ct reconstruct": ("sciml.cli.ct:reconstruct", "a measured scan by fbp, sirt, sart, cgls or tv"),
     "data list": ("sciml.cli.data:list_sets", "public data sets: files, licence, citation"),
     "data get": ("sciml.cli.data:get", "find or download data, check it, print the paths"),
     "data verify": ("sciml.cli.data:verify", "check the sums of the data that are here"),

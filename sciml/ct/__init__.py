@@ -11,6 +11,8 @@ them, and everything that reconstructs uses only its `project` and `backproject`
 | objects with closed-form sinograms, noise | `phantom` |
 | images by one formula | `filtered` |
 | by iteration, without and with a prior | `iterative` (SIRT, SART, CGLS), `total_variation` |
+| by name; compared on phantoms | `reconstruct`, `evaluate` |
+| measured scans and their files | `scan` |
 | how good are they? | `metrics` |
 | laws that a projector must obey | `testing` |
 
@@ -35,6 +37,7 @@ _HOME = {
         "tv_fista",
         "tv_pdhg",
     ),
+    "scan": ("Scan", "read_scan", "save_scan"),
     "metrics": ("dice", "mcc", "psnr", "ssim"),
     "phantom": ("Box", "Ellipse", "Phantom", "PHANTOMS", "with_gaussian_noise", "with_poisson_noise"),
 }

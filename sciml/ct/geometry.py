@@ -180,9 +180,9 @@ class ParallelBeam(AbstractGeometry):
         detector_offset: ScalarLike | Array = 0.0,
         axis_shift: ScalarLike | Array = 0.0,
     ):
-        self.angles = _angles(angles)
-        self.bins = _bins(bins)
-        self.spacing, self.detector_offset, self.axis_shift = _lengths(
+        self.angles = checked_angles(angles)
+        self.bins = checked_count("bins", bins)
+        self.spacing, self.detector_offset, self.axis_shift = checked_lengths(
             self.angles, spacing=spacing, detector_offset=detector_offset, axis_shift=axis_shift
         )
 
@@ -194,7 +194,7 @@ class ParallelBeam(AbstractGeometry):
         return FlatView(p, jnp.stack([zero, zero, one], -1))
 
     def narrowest_spacing(self, grid: ImageGrid) -> float:
-        return float(np.min(_concrete(self.spacing, "spacing")))
+        return float(np.min(concrete(self.spacing, "spacing")))
 
 
 class FanBeam(AbstractGeometry):
@@ -233,9 +233,9 @@ class FanBeam(AbstractGeometry):
         detector_offset: ScalarLike | Array = 0.0,
         axis_shift: ScalarLike | Array = 0.0,
     ):
-        self.angles = _angles(angles)
-        self.bins = _bins(bins)
-        self.spacing, self.detector_offset, self.axis_shift = _lengths(
+        self.angles = checked_angles(angles)
+        self.bins = checked_count("bins", bins)
+        self.spacing, self.detector_offset, self.axis_shift = checked_lengths(
             self.angles, spacing=spacing, detector_offset=detector_offset, axis_shift=axis_shift
         )
         self.source_to_axis, self.source_to_detector = _distances(
@@ -253,7 +253,7 @@ class FanBeam(AbstractGeometry):
 
     def narrowest_spacing(self, grid: ImageGrid) -> float:
         source, detector, gamma, distance = _nearest_points(self, grid)
-        spacing = float(np.min(_concrete(self.spacing, "spacing")))
+        spacing = float(np.min(concrete(self.spacing, "spacing")))
         return float((distance * np.cos(gamma) ** 2).min() * spacing / detector)
 
 
@@ -293,9 +293,9 @@ class CurvedFanBeam(AbstractGeometry):
         detector_offset: ScalarLike | Array = 0.0,
         axis_shift: ScalarLike | Array = 0.0,
     ):
-        self.angles = _angles(angles)
-        self.bins = _bins(bins)
-        self.spacing, self.detector_offset, self.axis_shift = _lengths(
+        self.angles = checked_angles(angles)
+        self.bins = checked_count("bins", bins)
+        self.spacing, self.detector_offset, self.axis_shift = checked_lengths(
             self.angles, spacing=spacing, detector_offset=detector_offset, axis_shift=axis_shift
         )
         self.source_to_axis, self.source_to_detector = _distances(
@@ -318,7 +318,7 @@ class CurvedFanBeam(AbstractGeometry):
                 f"geometry: the fan opens to {np.degrees(edge):.0f} degrees from the central ray; less than"
                 " 90 are needed: check spacing, bins and source_to_detector"
             )
-        spacing = float(np.min(_concrete(self.spacing, "spacing")))
+        spacing = float(np.min(concrete(self.spacing, "spacing")))
         return float((source - grid.radius) * spacing / detector)
 
 
@@ -335,7 +335,7 @@ def _is_traced(value: Any) -> bool:
     return isinstance(value, Tracer)
 
 
-def _concrete(value: Any, name: str) -> np.ndarray:
+def concrete(value: Any, name: str) -> np.ndarray:
     if _is_traced(value):
         raise ValueError(
             f"geometry.{name} is traced: build the projector outside jax.jit and jax.grad, and exchange its"
@@ -344,7 +344,7 @@ def _concrete(value: Any, name: str) -> np.ndarray:
     return np.asarray(value)
 
 
-def _angles(angles: Any) -> Float[Array, " views"]:
+def checked_angles(angles: Any) -> Float[Array, " views"]:
     made = angles if _is_traced(angles) else np.asarray(angles)
     if made.ndim != 1 or made.shape[0] == 0:
         raise ValueError(f"geometry.angles has shape {made.shape}: give one angle per view, at least one")
@@ -360,13 +360,13 @@ def _angles(angles: Any) -> Float[Array, " views"]:
     return jnp.asarray(made, jax.dtypes.canonicalize_dtype(np.promote_types(made.dtype, np.float32)))
 
 
-def _bins(bins: Any) -> int:
-    if int(bins) != bins or bins < 1:
-        raise ValueError(f"geometry.bins is {bins}: give the number of detector bins, at least 1")
-    return int(bins)
+def checked_count(name: str, count: Any) -> int:
+    if int(count) != count or count < 1:
+        raise ValueError(f"geometry.{name} is {count}: give the number of detector {name}, at least 1")
+    return int(count)
 
 
-def _lengths(angles: Array, **lengths: Any) -> tuple[Array, ...]:
+def checked_lengths(angles: Array, **lengths: Any) -> tuple[Array, ...]:
     made = []
     for name, value in lengths.items():
         array = jnp.asarray(value, angles.dtype)
@@ -378,14 +378,16 @@ def _lengths(angles: Array, **lengths: Any) -> tuple[Array, ...]:
         if not _is_traced(array):
             if not np.isfinite(array).all():
                 raise ValueError(f"geometry.{name}: not a finite length")
-            if name not in ("detector_offset", "axis_shift") and not (np.asarray(array) > 0).all():
+            if not name.endswith(("_offset", "_shift")) and not (np.asarray(array) > 0).all():
                 raise ValueError(f"geometry.{name} is {np.asarray(array).min():g}: give a positive length")
         made.append(array)
     return tuple(made)
 
 
 def _distances(angles: Array, source_to_axis: Any, source_to_detector: Any) -> tuple[Array, ...]:
-    axis, detector = _lengths(angles, source_to_axis=source_to_axis, source_to_detector=source_to_detector)
+    axis, detector = checked_lengths(
+        angles, source_to_axis=source_to_axis, source_to_detector=source_to_detector
+    )
     if not (_is_traced(axis) or _is_traced(detector)) and (np.asarray(axis) > np.asarray(detector)).any():
         raise ValueError(
             f"geometry.source_to_detector is {np.asarray(detector).min():g}, less than source_to_axis ="
@@ -398,14 +400,14 @@ def _nearest_points(
     geometry: FanBeam | CurvedFanBeam, grid: ImageGrid
 ) -> tuple[float, float, np.ndarray, np.ndarray]:
     """Distances of axis and detector from the source; fan angles, and how near the image comes along each."""
-    source = float(np.min(_concrete(geometry.source_to_axis, "source_to_axis")))
-    detector = float(np.max(_concrete(geometry.source_to_detector, "source_to_detector")))
+    source = float(np.min(concrete(geometry.source_to_axis, "source_to_axis")))
+    detector = float(np.max(concrete(geometry.source_to_detector, "source_to_detector")))
     if grid.radius >= source:
         raise ValueError(
             f"the image reaches {grid.radius:g} from the rotation axis, the source is at {source:g}: the"
             " object must lie between source and detector; are pixel and distances in the same unit?"
         )
-    shift = float(np.max(np.abs(_concrete(geometry.axis_shift, "axis_shift"))))
+    shift = float(np.max(np.abs(concrete(geometry.axis_shift, "axis_shift"))))
     radius = min(grid.radius + shift, 0.999 * source)
     gamma = np.linspace(0, np.arcsin(radius / source), 257)
     half_chord = np.sqrt(np.maximum(radius**2 - (source * np.sin(gamma)) ** 2, 0))

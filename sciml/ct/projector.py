@@ -28,6 +28,7 @@ from jaxtyping import Array, Float
 
 from sciml.ct.geometry import AbstractGeometry, AbstractView
 from sciml.ct.grid import ImageGrid
+from sciml.ct.linear import differentiable_pair
 
 
 class AbstractProjector(eqx.Module):
@@ -72,7 +73,7 @@ class JosephProjector(AbstractProjector):
         """
         if image.shape != self.grid.shape:
             raise ValueError(f"the image has shape {image.shape}, the grid {self.grid.shape}")
-        return _project(self._scanner(image.dtype), image, self.grid, self.geometry.bins, self.taps)
+        return _project(self._scanner(image.dtype), image, self._sizes())
 
     def backproject(self, sinogram: Float[Array, "views bins"]) -> Float[Array, "rows columns"]:
         """The transpose Aᵀ p: Σ_ray p(ray)·A(ray, pixel), in the plain inner products of both spaces.
@@ -86,7 +87,7 @@ class JosephProjector(AbstractProjector):
                 f"the sinogram has shape {sinogram.shape}, the geometry (views, bins) ="
                 f" {self.geometry.shape}{swapped}"
             )
-        return _backproject(self._scanner(sinogram.dtype), sinogram, self.grid, self.geometry.bins, self.taps)
+        return _backproject(self._scanner(sinogram.dtype), sinogram, self._sizes())
 
     def with_geometry(self, geometry: AbstractGeometry) -> Self:
         """The projector of a geometry that differs slightly, for derivatives and fits of the geometry."""
@@ -95,6 +96,9 @@ class JosephProjector(AbstractProjector):
     def subset(self, index: Any) -> Self:
         """The projector of some of the views, for ordered subsets."""
         return self.with_geometry(self.geometry.subset(index))
+
+    def _sizes(self):
+        return self.grid, self.geometry.bins, self.taps
 
     def _scanner(self, dtype: Any) -> AbstractView:
         return jax.tree.map(lambda leaf: leaf.astype(dtype), self.geometry.scanner())
@@ -178,7 +182,8 @@ def _driven(view: AbstractView, bins: int, dtype: Any) -> tuple[Array, Array]:
     return upright.any(), ~upright.all()
 
 
-def _plain_project(scanner: AbstractView, image: Array, grid: ImageGrid, bins: int) -> Array:
+def _plain_project(scanner: AbstractView, image: Array, sizes) -> Array:
+    grid, bins, _ = sizes
     padding = ((0, 0), (1, 2))
     upright, sideways = jnp.pad(image, padding), jnp.pad(image.T, padding)
     nothing = jnp.zeros(bins, image.dtype)
@@ -197,9 +202,8 @@ def _plain_project(scanner: AbstractView, image: Array, grid: ImageGrid, bins: i
     return jax.lax.map(one, scanner)
 
 
-def _plain_backproject(
-    scanner: AbstractView, sinogram: Array, grid: ImageGrid, bins: int, taps: int
-) -> Array:
+def _plain_backproject(scanner: AbstractView, sinogram: Array, sizes) -> Array:
+    grid, bins, taps = sizes
     rows, columns = grid.shape
 
     @jax.checkpoint
@@ -223,79 +227,9 @@ def _plain_backproject(
     return upright + sideways.T
 
 
-# ------------------------------------------------------------------------------------------ derivatives
+def _shapes(scanner: AbstractView, sizes) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    grid, bins, _ = sizes
+    return grid.shape, (jax.tree.leaves(scanner)[0].shape[0], bins)
 
 
-def _with_transpose(function, transpose, argument: Array, shape: tuple[int, ...]) -> Array:
-    """`function(argument)`, a linear map, with a transpose that JAX takes instead of deriving its own.
-
-    JAX knows user-given transposes that batch only for square "solves"; the map becomes one on vectors that
-    hold argument and result: (x, y) -> (0, A x), with the transpose (x, y) -> (Aᵀ y, 0).
-    """
-    size, results = argument.size, math.prod(shape)
-
-    def solve(_, vector):
-        return jnp.pad(function(vector[:size].reshape(argument.shape)).ravel(), (size, 0))
-
-    def transpose_solve(_, vector):
-        return jnp.pad(transpose(vector[size:].reshape(shape)).ravel(), (0, results))
-
-    vector = jnp.pad(argument.ravel(), (0, results))
-    return jax.lax.custom_linear_solve(lambda v: v, vector, solve, transpose_solve)[size:].reshape(shape)
-
-
-@eqx.filter_custom_jvp
-def _project(scanner, image, grid, bins, taps):
-    return _with_transpose(
-        lambda image: _plain_project(scanner, image, grid, bins),
-        lambda sinogram: _plain_backproject(scanner, sinogram, grid, bins, taps),
-        image,
-        (jax.tree.leaves(scanner)[0].shape[0], bins),
-    )
-
-
-@_project.def_jvp
-def _project_jvp(primals, tangents):
-    scanner, image, grid, bins, taps = primals
-    value = _project(scanner, image, grid, bins, taps)
-    tangent = jnp.zeros_like(value)
-    if tangents[1] is not None:
-        tangent += _project(scanner, tangents[1], grid, bins, taps)
-    tangent += _along(lambda scanner: _plain_project(scanner, image, grid, bins), scanner, tangents[0], value)
-    return value, tangent
-
-
-@eqx.filter_custom_jvp
-def _backproject(scanner, sinogram, grid, bins, taps):
-    return _with_transpose(
-        lambda sinogram: _plain_backproject(scanner, sinogram, grid, bins, taps),
-        lambda image: _plain_project(scanner, image, grid, bins),
-        sinogram,
-        grid.shape,
-    )
-
-
-@_backproject.def_jvp
-def _backproject_jvp(primals, tangents):
-    scanner, sinogram, grid, bins, taps = primals
-    value = _backproject(scanner, sinogram, grid, bins, taps)
-    tangent = jnp.zeros_like(value)
-    if tangents[1] is not None:
-        tangent += _backproject(scanner, tangents[1], grid, bins, taps)
-    tangent += _along(
-        lambda scanner: _plain_backproject(scanner, sinogram, grid, bins, taps), scanner, tangents[0], value
-    )
-    return value, tangent
-
-
-def _along(function, scanner: AbstractView, tangent: Any, value: Array) -> Array:
-    """The derivative in the direction of a tangent of the scanner; 0 when it has none."""
-    leaves, structure = jax.tree.flatten(scanner)
-    directions = structure.flatten_up_to(tangent) if tangent is not None else [None] * len(leaves)
-    if all(direction is None for direction in directions):
-        return jnp.zeros_like(value)
-    filled = [
-        jnp.zeros_like(leaf) if direction is None else direction
-        for leaf, direction in zip(leaves, directions, strict=True)
-    ]
-    return jax.jvp(function, (scanner,), (jax.tree.unflatten(structure, filled),))[1]
+_project, _backproject = differentiable_pair(_plain_project, _plain_backproject, _shapes)

@@ -1,0 +1,118 @@
+"""One call from a scan to an image: the methods by name, with settings that suit each of them."""
+
+import dataclasses
+import time
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from sciml.ct.filtered import Filter, filtered_backprojection
+from sciml.ct.geometry import AbstractGeometry
+from sciml.ct.grid import ImageGrid
+from sciml.ct.iterative import cgls, sart, sirt
+from sciml.ct.projector import JosephProjector
+from sciml.ct.total_variation import tv_discrepancy, tv_pdhg
+from sciml.typing import documented
+
+Method = Literal["fbp", "sirt", "sart", "cgls", "tv"]
+METHODS: tuple[Method, ...] = ("fbp", "sirt", "sart", "cgls", "tv")
+_ITERATIONS = {"sirt": 200, "sart": 10, "cgls": 15, "tv": 300}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the methods leave to the user."""
+
+    filter: Filter = documented("window of the ramp filter (fbp)", "hann")
+    iterations: int | None = documented(
+        "iterations; default sirt 200, sart 10, cgls 15, tv 300 (100 per weight tried)", None
+    )
+    subsets: int | None = documented("subsets of the views (sart); default one per view", None)
+    weight: float | None = documented("weight λ of the total variation; default chosen by the misfit", None)
+    noise: float | None = documented("standard deviation of the line integrals (tv); default estimated", None)
+    nonnegative: bool = documented("no negative attenuation (sirt, sart, tv)", True)
+    isotropic: bool = documented("both differences of a pixel together (tv)", True)
+
+    def __post_init__(self):
+        for name in ("iterations", "subsets"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}: give at least 1")
+        for name in ("weight", "noise"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise ValueError(f"{name} is {value}: it cannot be negative")
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """An image and what it cost.
+
+    Args:
+        image: attenuation [1/length].
+        residual: ‖A f - p‖ / ‖p‖.
+        seconds: time, compilation included.
+        extra: further numbers of the method, such as the weight that was chosen.
+    """
+
+    image: Float[np.ndarray, "rows columns"]
+    residual: float
+    seconds: float
+    extra: dict[str, Any]
+
+
+def reconstruct(
+    method: Method,
+    sinogram: Float[np.ndarray, "views bins"],
+    geometry: AbstractGeometry,
+    grid: ImageGrid,
+    settings: Settings | None = None,
+) -> Outcome:
+    """Reconstructs by one of `METHODS`.
+
+    Args:
+        method: "fbp", "sirt", "sart", "cgls" or "tv".
+        sinogram: line integrals.
+        geometry: scan geometry.
+        grid: pixels of the image.
+        settings: see `Settings`; default those.
+    """
+    settings = settings or Settings()
+    if method not in METHODS:
+        raise ValueError(f"method is {method!r}: choose one of {', '.join(METHODS)}")
+    begun = time.perf_counter()
+    data = jnp.asarray(sinogram, jax.dtypes.canonicalize_dtype(np.float64))
+    projector = JosephProjector(geometry, grid)
+    iterations, extra = settings.iterations or _ITERATIONS.get(method, 1), {}
+    if method == "fbp":
+        image = _fbp(data, geometry, grid, filter=settings.filter)
+    elif method == "sirt":
+        image = _sirt(projector, data, iterations=iterations, nonnegative=settings.nonnegative).image
+    elif method == "sart":
+        options = {"iterations": iterations, "subsets": settings.subsets, "nonnegative": settings.nonnegative}
+        image = _sart(projector, data, **options).image
+    elif method == "cgls":
+        image = _cgls(projector, data, iterations=iterations).image
+    else:
+        options = {"nonnegative": settings.nonnegative, "isotropic": settings.isotropic}
+        if settings.weight is not None:
+            weight = jnp.asarray(settings.weight, data.dtype)
+            result = _tv(projector, data, weight, iterations=iterations, **options)
+        else:
+            noise = None if settings.noise is None else jnp.asarray(settings.noise, data.dtype)
+            result = _tv_discrepancy(projector, data, noise=noise, iterations=-(-iterations // 3), **options)
+        image, extra = result.image, {"weight": float(result.weight)}
+    image = np.asarray(image)
+    seconds = time.perf_counter() - begun
+    rest = np.asarray(_project(projector, jnp.asarray(image))) - sinogram
+    return Outcome(image, float(np.linalg.norm(rest) / max(np.linalg.norm(sinogram), 1e-30)), seconds, extra)
+
+
+_fbp = eqx.filter_jit(filtered_backprojection)
+_sirt, _sart, _cgls = eqx.filter_jit(sirt), eqx.filter_jit(sart), eqx.filter_jit(cgls)
+_tv, _tv_discrepancy = eqx.filter_jit(tv_pdhg), eqx.filter_jit(tv_discrepancy)
+_project = eqx.filter_jit(lambda projector, image: projector.project(image))
