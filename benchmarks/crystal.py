@@ -51,18 +51,23 @@ def preparing(structures: int, backend: Backend, rounds: int) -> None:
         with gzip.open(path, "rt", newline="") as file, open(table, "w", newline="") as out:
             rows = csv.reader(line for line in file if not line.startswith("#"))
             csv.writer(out).writerows(row for _, row in zip(range(structures + 1), rows, strict=False))
-        for number in range(rounds):
+
+        def by_library() -> float:
             start = cpu_seconds()
             for cell in cells:
                 for symprec in (0.01, 0.1):
                     find_symmetry(
                         cell.lattice, cell.fractional, cell.species, symprec=symprec, backend=backend
                     )
-            library.append(cpu_seconds() - start)
+            return cpu_seconds() - start
+
+        for number in range(rounds):  # the library before and after, since the machine's pace drifts
+            before = by_library()
             start = cpu_seconds()
             out = Path(folder) / f"set-{number}.npz"
             prepared = prepare([table], out, settings=Settings(backend=backend), processes=1)
             ours.append(cpu_seconds() - start)
+            library.append((before + by_library()) / 2)
             assert len(prepared) == len(cells)
     ratios = [mine / theirs for mine, theirs in zip(ours, library, strict=True)]
     print(

@@ -191,7 +191,7 @@ def _exact(cell: Cell, found: FoundSymmetry) -> _Exact:
     setting = SpaceGroup.from_hall_number(found.hall_number)
     group = setting.primitive()
     to_primitive = setting.primitive_coordinates @ found.transformation
-    chosen, atom_of = np.unique(found.representative, return_inverse=True)
+    chosen, atom_of = found.classes
     species = cell.species[chosen]
     given_positions = cell.fractional @ to_primitive.T + setting.primitive_coordinates @ found.origin
     fractional = _class_means(given_positions, chosen, atom_of)
@@ -267,14 +267,15 @@ def snap(
     permutation[0] = np.arange(count)
     other = species[:, None] != species
     factor = np.linalg.cholesky(metric)
-    for g in generators:
-        difference = images[g][:, None] - fractional  # (i, j, 3)
+    at_once = max(1, 100_000 // count**2)
+    for begin in range(0, len(generators), at_once):
+        some = generators[begin : begin + at_once]
+        difference = images[some][:, :, None] - fractional  # (g, i, j, 3)
         difference -= np.rint(difference)
-        difference = difference @ factor
-        squared = np.einsum("ijc,ijc->ij", difference, difference)
-        squared[other] = np.inf
-        permutation[g] = nearest = squared.argmin(1)
-        if np.bincount(nearest, minlength=count).max() > 1:
+        squared = np.square(difference @ factor).sum(-1)
+        squared[:, other] = np.inf
+        permutation[some] = nearest = squared.argmin(2)
+        if (np.sort(nearest, 1) != permutation[0]).any():
             raise SymmetryNotFoundError(
                 f"{name}: an operator of {group!r} does not map the atoms onto themselves"
             )

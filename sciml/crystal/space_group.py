@@ -419,13 +419,22 @@ class FoundSymmetry:
     @property
     def primitive_atoms(self) -> int:
         """Number of atoms in the primitive cell."""
-        return len(np.unique(self.primitive_labels))
+        return len(set(self.primitive_labels.tolist()))
+
+    @property
+    def classes(self) -> tuple[np.ndarray, np.ndarray]:
+        """The first atom of every class of atoms that translations of the primitive lattice make one, in
+        rising order, and for every atom the number of its class, (n,) and (N,).
+        """
+        first: dict[int, int] = {}
+        atom_of = [first.setdefault(label, len(first)) for label in self.primitive_labels.tolist()]
+        return np.unique(atom_of, return_index=True)[1], np.array(atom_of)
 
     @property
     def representative(self) -> np.ndarray:
         """For every atom the first one that a translation of the primitive lattice maps it to, (N,)."""
-        _, first, inverse = np.unique(self.primitive_labels, return_index=True, return_inverse=True)
-        return first[inverse]
+        chosen, atom_of = self.classes
+        return chosen[atom_of]
 
 
 class SymmetryNotFoundError(ValueError):

@@ -121,7 +121,7 @@ def test_largest_group_within_the_tolerance_is_taken():
 
 @pytest.mark.parametrize("number", [14, 62, 166, 225])
 def test_atoms_of_a_supercell_count_alike(number):
-    """Translations that hold only nearly: neither their order nor the number of cells chooses the positions."""
+    """Translations that hold only nearly: the order of the atoms does not choose the positions."""
     cell, rng = cell_of(number), np.random.default_rng(number)
     repeated = np.concatenate([cell.fractional + [k, 0, 0] for k in range(3)]) / [3, 1, 1]
     lattice, species = np.diag([3, 1, 1]) @ cell.lattice, np.tile(cell.species, 3)
