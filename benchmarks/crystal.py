@@ -17,6 +17,7 @@ import gzip
 import os
 import resource
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,10 +43,10 @@ def cpu_seconds() -> float:
 
 
 def preparing(structures: int, backend: Backend, rounds: int) -> None:
-    """CPU seconds of `prepare` over those of the library's own calls, in turn."""
+    """`prepare` over the library's own calls in turn: CPU seconds of one worker, seconds with all cores."""
     path = data.fetch("flla")
     cells = [parse(source) for source in list(find_sources([path]))[:structures]]
-    library, ours = [], []
+    library, ours, wall_library, wall_ours = [], [], [], []
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "part.csv"
         with gzip.open(path, "rt", newline="") as file, open(table, "w", newline="") as out:
@@ -53,27 +54,36 @@ def preparing(structures: int, backend: Backend, rounds: int) -> None:
             csv.writer(out).writerows(row for _, row in zip(range(structures + 1), rows, strict=False))
 
         def by_library() -> float:
-            start = cpu_seconds()
+            start, began = cpu_seconds(), time.perf_counter()
             for cell in cells:
                 for symprec in (0.01, 0.1):
                     find_symmetry(
                         cell.lattice, cell.fractional, cell.species, symprec=symprec, backend=backend
                     )
+            wall_library.append(time.perf_counter() - began)
             return cpu_seconds() - start
+
+        def by_prepare(out: Path, processes: int) -> None:
+            prepared = prepare([table], out, settings=Settings(backend=backend), processes=processes)
+            assert len(prepared) == len(cells)
 
         for number in range(rounds):  # the library before and after, since the machine's pace drifts
             before = by_library()
             start = cpu_seconds()
-            out = Path(folder) / f"set-{number}.npz"
-            prepared = prepare([table], out, settings=Settings(backend=backend), processes=1)
+            by_prepare(Path(folder) / f"one-{number}.npz", 1)
             ours.append(cpu_seconds() - start)
             library.append((before + by_library()) / 2)
-            assert len(prepared) == len(cells)
+            began = time.perf_counter()
+            by_prepare(Path(folder) / f"all-{number}.npz", os.cpu_count() or 1)
+            wall_ours.append(time.perf_counter() - began)
     ratios = [mine / theirs for mine, theirs in zip(ours, library, strict=True)]
+    together = np.median(wall_ours) / np.median(wall_library)
     print(
         f"prepare, {backend}: {len(cells)} structures, CPU s {np.median(ours):.2f} with one worker, the "
         f"library's own calls {np.median(library):.2f}; ratio {np.median(ratios):.2f} "
-        f"({min(ratios):.2f} to {max(ratios):.2f}, {rounds} rounds)"
+        f"({min(ratios):.2f} to {max(ratios):.2f}, {rounds} rounds)\n"
+        f"  seconds {np.median(wall_ours):.2f} with {os.cpu_count()} workers, the library alone "
+        f"{np.median(wall_library):.2f}; ratio {together:.2f}"
     )
 
 

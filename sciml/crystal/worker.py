@@ -139,11 +139,10 @@ def serve(descriptor: int) -> None:
             return
         for index, task in batch:
             try:
-                result = function(task)
-                pickle.dumps(result)
+                message = pickle.dumps((index, function(task)))
             except Exception as error:
-                result = _portable(error)
-            connection.send((index, result))
+                message = pickle.dumps((index, _portable(error)))
+            connection.send_bytes(message)
 
 
 def _portable(error: Exception) -> Exception:

@@ -5,9 +5,9 @@ them, and everything that reconstructs uses only its `project` and `backproject`
 
 | question | module |
 |---|---|
-| which line does a bin look along? | `geometry` (parallel, fan flat, fan curved) |
+| which line does a bin look along? | `geometry` (parallel, fans), `volume_geometry` (panels in space) |
 | where are the pixels? | `grid` |
-| A f and Aᵀ p | `projector` |
+| A f and Aᵀ p | `projector`, `volume_projector` |
 | objects with closed-form sinograms, noise | `phantom` |
 | images by one formula | `filtered` |
 | by iteration, without and with a prior | `iterative` (SIRT, SART, CGLS), `total_variation` |
@@ -25,9 +25,11 @@ import importlib
 from typing import Any
 
 _HOME = {
-    "grid": ("ImageGrid",),
+    "grid": ("ImageGrid", "VolumeGrid"),
     "geometry": ("AbstractGeometry", "ParallelBeam", "FanBeam", "CurvedFanBeam", "bin_of_axis"),
     "projector": ("AbstractProjector", "JosephProjector"),
+    "volume_geometry": ("PanelView", "VolumeGeometry"),
+    "volume_projector": ("VolumeProjector",),
     "filtered": ("filtered_backprojection",),
     "iterative": ("Reconstruction", "cgls", "sart", "sirt"),
     "total_variation": (

@@ -173,7 +173,7 @@ class ParallelBeam(AbstractGeometry):
 
     def __init__(
         self,
-        angles: Float[Array, " views"],
+        angles: Float[Array | np.ndarray, " views"],
         bins: int,
         spacing: ScalarLike = 1.0,
         *,
@@ -224,7 +224,7 @@ class FanBeam(AbstractGeometry):
 
     def __init__(
         self,
-        angles: Float[Array, " views"],
+        angles: Float[Array | np.ndarray, " views"],
         bins: int,
         spacing: ScalarLike,
         *,
@@ -284,7 +284,7 @@ class CurvedFanBeam(AbstractGeometry):
 
     def __init__(
         self,
-        angles: Float[Array, " views"],
+        angles: Float[Array | np.ndarray, " views"],
         bins: int,
         spacing: ScalarLike,
         *,

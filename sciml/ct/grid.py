@@ -68,7 +68,8 @@ class ImageGrid:
 class VolumeGrid:
     """Cubic voxels around the rotation axis; slices are images, the first one on top.
 
-    Slice k of a volume lies at z = ((slices - 1)/2 - k)·pixel + centre[2]; rows and columns as in `ImageGrid`.
+    Slice k of a volume lies at z = ((slices - 1)/2 - k)·pixel + centre[2]; rows and columns as in
+    `ImageGrid`.
 
     Args:
         slices: number of slices, at least 1.

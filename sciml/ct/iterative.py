@@ -13,13 +13,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sciml.ct.projector import AbstractProjector, JosephProjector
+from sciml.ct.volume_projector import VolumeProjector
 from sciml.typing import ScalarLike
 
 
 class Reconstruction(NamedTuple):
     """An image and how it came about."""
 
-    image: Float[Array, "rows columns"]
+    image: Float[Array, "*slices rows columns"]
     """attenuation [1/length]"""
     misfit: Float[Array, " iterations"]
     """‖A f - p‖ before every iteration"""
@@ -33,12 +34,12 @@ def inverse(sums: Array) -> Array:
 
 def sirt(
     projector: AbstractProjector,
-    sinogram: Float[Array, "views bins"],
+    sinogram: Float[Array, "views *panel"],
     *,
     iterations: int = 100,
     relaxation: ScalarLike = 1.0,
     nonnegative: bool = True,
-    start: Float[Array, "rows columns"] | None = None,
+    start: Float[Array, "*slices rows columns"] | None = None,
 ) -> Reconstruction:
     """Simultaneous iterative reconstruction: f ← f + ρ C Aᵀ R (p - A f), R and C the inverse row and column
     sums.
@@ -68,15 +69,15 @@ def sirt(
 
 
 def sart(
-    projector: JosephProjector,
-    sinogram: Float[Array, "views bins"],
+    projector: JosephProjector | VolumeProjector,
+    sinogram: Float[Array, "views *panel"],
     *,
     subsets: int | None = None,
     iterations: int = 10,
     relaxation: ScalarLike = 1.0,
     decay: ScalarLike = 0.99,
     nonnegative: bool = True,
-    start: Float[Array, "rows columns"] | None = None,
+    start: Float[Array, "*slices rows columns"] | None = None,
 ) -> Reconstruction:
     """SIRT steps on one subset of the views after the other (ordered subsets, OS-SART).
 
@@ -103,7 +104,7 @@ def sart(
         raise ValueError(f"subsets is {subsets}: choose between 1 and the number of views, {views}")
     order = np.argsort(np.arange(subsets) * (np.sqrt(5) - 1) / 2 % 1)  # golden ratio
     index = np.arange(-(-views // subsets) * subsets).reshape(-1, subsets).T[order]
-    present = (index < views)[:, :, None]
+    present = (index < views).reshape(*index.shape, *[1] * (sinogram.ndim - 1))
     index = np.where(index < views, index, 0)
     dtype = sinogram.dtype
     ones = jnp.ones(projector.grid.shape, dtype)
@@ -131,10 +132,10 @@ def sart(
 
 def cgls(
     projector: AbstractProjector,
-    sinogram: Float[Array, "views bins"],
+    sinogram: Float[Array, "views *panel"],
     *,
     iterations: int = 20,
-    start: Float[Array, "rows columns"] | None = None,
+    start: Float[Array, "*slices rows columns"] | None = None,
 ) -> Reconstruction:
     """Conjugate gradients on AᵀA f = Aᵀp: after k steps the best image in the Krylov space of k dimensions.
 

@@ -1,4 +1,4 @@
-"""Two linear maps that are each other's transposes, with the derivatives that follow: `differentiable_pair`."""
+"""Two linear maps that are each other's transposes, with their derivatives: `differentiable_pair`."""
 
 import math
 from collections.abc import Callable

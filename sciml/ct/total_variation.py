@@ -3,10 +3,10 @@
     min  ½‖A f - p‖² + λ TV(f),  f ≥ 0,     TV(f) = Σ_pixels √((∂ₓf)² + (∂ᵧf)²)   (isotropic)
                                             or Σ_pixels |∂ₓf| + |∂ᵧf|              (anisotropic)
 
-with differences between neighbouring pixels. Two algorithms reach the same minimum: `tv_pdhg`, primal-dual
-steps that apply A and Aᵀ once each, and `tv_fista`, accelerated proximal gradient steps with a denoising
-problem inside. The weight λ is given, or `tv_discrepancy` chooses it: the misfit shall be what noise and
-pixels explain.
+with differences between neighbouring pixels or voxels. Two algorithms reach the same minimum: `tv_pdhg`,
+primal-dual steps that apply A and Aᵀ once each, and `tv_fista`, accelerated proximal gradient steps with a
+denoising problem inside. The weight λ is given, or `tv_discrepancy` chooses it: the misfit shall be what
+noise and pixels explain.
 
 References: A. Chambolle and T. Pock, J. Math. Imaging Vis. 40, 120 (2011); A. Beck and M. Teboulle, IEEE
 Trans. Image Process. 18, 2419 (2009); B. O'Donoghue and E. Candès, Found. Comput. Math. 15, 715 (2015) for
@@ -24,10 +24,13 @@ from jaxtyping import Array, Float
 from sciml.ct.projector import AbstractProjector
 from sciml.typing import Scalar, ScalarLike
 
-Image = Float[Array, "rows columns"]
-Sinogram = Float[Array, "views bins"]
+Image = Float[Array, "*slices rows columns"]
+Sinogram = Float[Array, "views *panel"]
 
-_GRADIENT_NORM = math.sqrt(8)  # no gradient is larger than this times the image
+
+def _gradient_norm(image: Array) -> float:
+    """No gradient is larger than this times the image."""
+    return 2 * math.sqrt(image.ndim)
 
 
 class RegularisedReconstruction(NamedTuple):
@@ -41,17 +44,23 @@ class RegularisedReconstruction(NamedTuple):
     """λ [attenuation x length²]"""
 
 
-def gradient(image: Image) -> Float[Array, "2 rows columns"]:
-    """Differences to the next row and to the next column, 0 at the last ones."""
-    return jnp.stack([jnp.diff(image, axis=k, append=image.take(jnp.array([-1]), axis=k)) for k in (0, 1)])
-
-
-def gradient_transpose(field: Float[Array, "2 rows columns"]) -> Image:
-    """The transpose of `gradient`."""
-    down, right = field[0, :-1], field[1, :, :-1]
-    return -jnp.diff(jnp.pad(down, ((1, 1), (0, 0))), axis=0) - jnp.diff(
-        jnp.pad(right, ((0, 0), (1, 1))), axis=1
+def gradient(image: Image) -> Float[Array, "axes *slices rows columns"]:
+    """Differences to the next pixel along every axis, 0 at the last ones."""
+    return jnp.stack(
+        [jnp.diff(image, axis=k, append=image.take(jnp.array([-1]), axis=k)) for k in range(image.ndim)]
     )
+
+
+def gradient_transpose(field: Float[Array, "axes *slices rows columns"]) -> Image:
+    """The transpose of `gradient`."""
+
+    def along(values, axis):
+        inner = jax.lax.slice_in_dim(values, 0, values.shape[axis] - 1, axis=axis)
+        return -jnp.diff(
+            jnp.pad(inner, [(1, 1) if k == axis else (0, 0) for k in range(values.ndim)]), axis=axis
+        )
+
+    return sum((along(field[k], k) for k in range(1, len(field))), along(field[0], 0))
 
 
 def total_variation(image: Image, *, isotropic: bool = True) -> Scalar:
@@ -137,7 +146,7 @@ def tv_fista(
         def step(state, _):
             dual, ahead, t = state
             trial = _clip(image - gradient_transpose(ahead), nonnegative)
-            following = _into_ball(ahead + gradient(trial) / _GRADIENT_NORM**2, weight, isotropic)
+            following = _into_ball(ahead + gradient(trial) / _gradient_norm(image) ** 2, weight, isotropic)
             grown = (1 + jnp.sqrt(1 + 4 * t * t)) / 2
             return (following, following + (t - 1) / grown * (following - dual), grown), None
 
@@ -164,9 +173,11 @@ def noise_level(sinogram: Sinogram) -> Scalar:
     The mean square of those below 1.5 σ, repeated until σ settles, so that edges matter little: with 150
     bins it comes out up to 16 % too large, with 400 up to 9 %. At least five bins are needed.
     """
-    if sinogram.shape[1] < 5:
-        raise ValueError(f"the noise of {sinogram.shape[1]} bins cannot be told: give it, or at least 5 bins")
-    squares = jnp.diff(sinogram, 4, axis=1) ** 2 / 70
+    if sinogram.shape[-1] < 5:
+        raise ValueError(
+            f"the noise of {sinogram.shape[-1]} bins cannot be told: give it, or at least 5 bins"
+        )
+    squares = jnp.diff(sinogram, 4, axis=-1) ** 2 / 70
     kept = 0.5515  # the variance of a normal number that is known to lie within 1.5 σ
 
     def clipped(_, square):
@@ -185,11 +196,14 @@ def pixel_error(projector: AbstractProjector, image: Image) -> Scalar:
     """
 
     def smooth(image, axis):
-        padded = jnp.pad(image, [(1, 1) if k == axis else (0, 0) for k in (0, 1)], mode="edge")
+        padded = jnp.pad(image, [(1, 1) if k == axis else (0, 0) for k in range(image.ndim)], mode="edge")
         first, last = (jax.lax.slice_in_dim(padded, k, k + image.shape[axis], axis=axis) for k in (0, 2))
         return (first + 2 * image + last) / 4
 
-    return jnp.linalg.norm(projector.project(image - smooth(smooth(image, 0), 1))) / 2
+    smoothed = image
+    for axis in range(image.ndim):
+        smoothed = smooth(smoothed, axis)
+    return jnp.linalg.norm(projector.project(image - smoothed)) / 2
 
 
 def tv_discrepancy(
@@ -249,14 +263,15 @@ def _pdhg(projector, sinogram, weight, norm, state, iterations, isotropic, nonne
     """Chambolle and Pock on A/‖A‖ and ∇/√8, whose stack has a norm of at most √2."""
     dual_step = balance * norm**2 / math.sqrt(2)
     primal_step = 1 / (balance * norm**2 * math.sqrt(2))
+    norm_of_gradient = _gradient_norm(state[0])
 
     def step(state, _):
         image, ahead, dual, dual_field = state
         rest = projector.project(ahead) - sinogram
         dual = (dual + dual_step * rest / norm) / (1 + dual_step / norm**2)
-        dual_field = dual_field + dual_step * gradient(ahead) / _GRADIENT_NORM
-        dual_field = _into_ball(dual_field, weight * _GRADIENT_NORM, isotropic)
-        back = projector.backproject(dual) / norm + gradient_transpose(dual_field) / _GRADIENT_NORM
+        dual_field = dual_field + dual_step * gradient(ahead) / norm_of_gradient
+        dual_field = _into_ball(dual_field, weight * norm_of_gradient, isotropic)
+        back = projector.backproject(dual) / norm + gradient_transpose(dual_field) / norm_of_gradient
         following = _clip(image - primal_step * back, nonnegative)
         return (following, 2 * following - image, dual, dual_field), jnp.linalg.norm(rest)
 
@@ -266,7 +281,7 @@ def _pdhg(projector, sinogram, weight, norm, state, iterations, isotropic, nonne
 def _first_state(projector: AbstractProjector, sinogram: Array, start: Array | None):
     zeros = _zeros(projector, sinogram)
     first = zeros if start is None else start
-    return first, first, jnp.zeros_like(sinogram), jnp.zeros((2, *zeros.shape), zeros.dtype)
+    return first, first, jnp.zeros_like(sinogram), jnp.zeros((zeros.ndim, *zeros.shape), zeros.dtype)
 
 
 def _zeros(projector: AbstractProjector, sinogram: Array) -> Array:

@@ -1,12 +1,12 @@
 """Scan geometries in space: a flat panel and a source for every view, free to move, tilt and wobble.
 
-`VolumeGeometry` holds vectors, one set per view: the source (a point, or a direction for a parallel beam), the
-middle of the panel, and the steps from bin to bin and from row to row. `VolumeGeometry.cone` and
+`VolumeGeometry` holds vectors, one set per view: the source (a point, or a direction for a parallel beam),
+the middle of the panel, and the steps from bin to bin and from row to row. `VolumeGeometry.cone` and
 `VolumeGeometry.parallel` make those of a circular orbit about the z-axis from angles and distances.
 
-The axes are those of the plane with z upwards: e_u = (cos θ, sin θ, 0), e_r = (-sin θ, cos θ, 0), e_z. Rows of
-the panel are counted downwards, as the slices of a volume are, so the first row is on top. The middle row of
-a cone beam is a `FanBeam` of the same lengths. All lengths have one unit; angles are radians.
+The axes are those of the plane with z upwards: e_u = (cos θ, sin θ, 0), e_r = (-sin θ, cos θ, 0), e_z. Rows
+of the panel are counted downwards, as the slices of a volume are, so the first row is on top. The middle
+row of a cone beam is a `FanBeam` of the same lengths. All lengths have one unit; angles are radians.
 """
 
 from typing import Any, Self
@@ -15,6 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from sciml.ct.geometry import checked_angles, checked_count, checked_lengths, concrete
@@ -97,14 +98,14 @@ class VolumeGeometry(eqx.Module):
                 raise ValueError(
                     f"geometry.{name} has shape {array.shape}: give ({views or 'views'}, {size})"
                 )
-            if not isinstance(array, jax.core.Tracer) and not np.isfinite(array).all():
+            if not isinstance(array, Tracer) and not np.isfinite(array).all():
                 raise ValueError(f"geometry.{name}: not all components are finite numbers")
         self.rows, self.bins = checked_count("rows", rows), checked_count("bins", bins)
 
     @classmethod
     def cone(
         cls,
-        angles: Float[Array, " views"],
+        angles: Float[Array | np.ndarray, " views"],
         rows: int,
         bins: int,
         spacing: ScalarLike | tuple[ScalarLike, ScalarLike],
@@ -136,7 +137,7 @@ class VolumeGeometry(eqx.Module):
             angles, detector_offset=detector_offset, vertical_offset=vertical_offset, axis_shift=axis_shift
         )
         e_u, e_r, e_z = _axes(angles)
-        if not any(isinstance(each, jax.core.Tracer) for each in (distance, panel)) and np.any(
+        if not any(isinstance(each, Tracer) for each in (distance, panel)) and np.any(
             np.asarray(distance) > np.asarray(panel)
         ):
             raise ValueError(
@@ -156,7 +157,7 @@ class VolumeGeometry(eqx.Module):
     @classmethod
     def parallel(
         cls,
-        angles: Float[Array, " views"],
+        angles: Float[Array | np.ndarray, " views"],
         rows: int,
         bins: int,
         spacing: ScalarLike | tuple[ScalarLike, ScalarLike] = 1.0,

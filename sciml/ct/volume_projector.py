@@ -1,7 +1,7 @@
 """Joseph's projector in space and its exact transpose, for any source and panel positions.
 
-Every ray is driven along the axis in which it advances most; in each plane of voxels across that axis it reads
-the volume by bilinear interpolation:
+Every ray is driven along the axis in which it advances most; in each plane of voxels across that axis it
+reads the volume by bilinear interpolation:
 
     (A f)(ray) = h |d| / |d_a| · Σ_planes f(plane, crossing),     crossing = X + (p - X_a) / d_a · d .
 
@@ -238,7 +238,8 @@ def _plain_backproject(scanner: PanelView, projections: Array, sizes) -> Array:
     zeros = jnp.zeros(grid.shape, projections.dtype)
     start = tuple(zeros.transpose(_TURN[axis]) for axis in range(3))
     totals, _ = jax.lax.scan(add, start, (scanner, projections))
-    return sum(totals[axis].transpose(_BACK[axis]) for axis in range(3))
+    x, y, z = (totals[axis].transpose(_BACK[axis]) for axis in range(3))
+    return x + y + z
 
 
 def _shapes(scanner: PanelView, sizes) -> tuple[tuple[int, ...], tuple[int, ...]]:
