@@ -1,9 +1,11 @@
 """Reconstruction with the total variation as a prior: few views, edges kept, noise removed.
 
-    min  ½‖A f - p‖² + λ TV(f),  f ≥ 0,     TV(f) = Σ_pixels √((∂ₓf)² + (∂ᵧf)²)   (isotropic)
-                                            or Σ_pixels |∂ₓf| + |∂ᵧf|              (anisotropic)
+    min  ½ Σ_rays w (A f - p)² + λ TV(f),  f ≥ 0,    TV(f) = Σ_pixels √((∂ₓf)² + (∂ᵧf)²)   (isotropic)
+                                                     or Σ_pixels |∂ₓf| + |∂ᵧf|              (anisotropic)
 
-with differences between neighbouring pixels or voxels. Two algorithms reach the same minimum: `tv_pdhg`,
+with differences between neighbouring pixels or voxels. The weights w are 1, or say how sure a ray is
+(`poisson_weights`). With a Huber threshold δ, differences g count as g²/2δ up to δ and as g - δ/2 above:
+edges stay, slow changes are no steps. Two algorithms reach the same minimum: `tv_pdhg`,
 primal-dual steps that apply A and Aᵀ once each, and `tv_fista`, accelerated proximal gradient steps with a
 denoising problem inside. The weight λ is given, or `tv_discrepancy` chooses it: the misfit shall be what
 noise and pixels explain.
@@ -85,6 +87,8 @@ def tv_pdhg(
     weight: ScalarLike,
     *,
     iterations: int = 300,
+    weights: Sinogram | None = None,
+    huber: ScalarLike = 0.0,
     isotropic: bool = True,
     nonnegative: bool = True,
     balance: ScalarLike = 0.25,
@@ -98,6 +102,8 @@ def tv_pdhg(
         weight: λ [attenuation x length²], for noise of standard deviation σ about σ times the pixel to
             begin with.
         iterations: number of iterations.
+        weights: w of every ray, of mean 1; default 1.
+        huber: threshold δ below which differences count by their square [attenuation]; default 0, plain TV.
         isotropic: whether both differences of a pixel count together.
         nonnegative: whether attenuation is kept from becoming negative.
         balance: dual against primal step, in units of ‖A‖²; changes the speed only.
@@ -106,9 +112,8 @@ def tv_pdhg(
     norm = 1.01 * spectral_norm(projector, sinogram)
     state = _first_state(projector, sinogram, start)
     weight = jnp.asarray(weight, sinogram.dtype)
-    state, misfit = _pdhg(
-        projector, sinogram, weight, norm, state, iterations, isotropic, nonnegative, balance
-    )
+    prior = _Prior(weight, jnp.asarray(huber, sinogram.dtype), isotropic, nonnegative)
+    state, misfit = _pdhg(projector, sinogram, weights, norm, state, iterations, prior, balance)
     return RegularisedReconstruction(state[0], misfit, weight)
 
 
@@ -167,6 +172,12 @@ def tv_fista(
     return RegularisedReconstruction(image, misfit, weight)
 
 
+def poisson_weights(sinogram: Sinogram) -> Sinogram:
+    """Weights exp(-p) of mean 1: the inverse variances of line integrals from counted photons."""
+    weights = jnp.exp(-jnp.maximum(sinogram, 0))
+    return weights / weights.mean()
+
+
 def noise_level(sinogram: Sinogram) -> Scalar:
     """The standard deviation of white noise, from fourth differences along the bins.
 
@@ -213,34 +224,41 @@ def tv_discrepancy(
     noise: ScalarLike | None = None,
     iterations: int = 100,
     searches: int = 8,
+    weights: Sinogram | None = None,
+    huber: ScalarLike = 0.0,
     isotropic: bool = True,
     nonnegative: bool = True,
 ) -> RegularisedReconstruction:
     """Total variation with the weight at which the misfit is what noise and pixels explain.
 
-    Bisection of log λ for ‖A f - p‖² = m σ² + `pixel_error`², every search beginning where the last one
+    Bisection of log λ for Σ w (A f - p)² = m σ² + `pixel_error`², every search beginning where the last one
     ended.
 
     Args:
         projector: projector A.
         sinogram: line integrals p, m of them.
-        noise: standard deviation σ of the line integrals; default `noise_level(sinogram)`.
+        noise: standard deviation σ of the line integrals (of those with w = 1); default `noise_level`.
         iterations: iterations of `tv_pdhg` per search; the last one gets three times as many.
         searches: number of weights tried.
+        weights: w of every ray, of mean 1; default 1.
+        huber: threshold δ of `tv_pdhg`.
         isotropic: whether both differences of a pixel count together.
         nonnegative: whether attenuation is kept from becoming negative.
     """
-    sigma = noise_level(sinogram) if noise is None else jnp.asarray(noise, sinogram.dtype)
+    sure = jnp.ones((), sinogram.dtype) if weights is None else weights
+    sigma = noise_level(jnp.sqrt(sure) * sinogram) if noise is None else jnp.asarray(noise, sinogram.dtype)
     norm = 1.01 * spectral_norm(projector, sinogram)
+    threshold = jnp.asarray(huber, sinogram.dtype)
 
     def run(state, weight, iterations):
-        return _pdhg(projector, sinogram, weight, norm, state, iterations, isotropic, nonnegative, 0.25)
+        prior = _Prior(weight, threshold, isotropic, nonnegative)
+        return _pdhg(projector, sinogram, weights, norm, state, iterations, prior, 0.25)
 
     def search(carry, _):
         state, low, high = carry
         weight = jnp.exp((low + high) / 2)
         state, _ = run(state, weight, iterations)
-        misfit = jnp.sum((projector.project(state[0]) - sinogram) ** 2)
+        misfit = jnp.sum(sure * (projector.project(state[0]) - sinogram) ** 2)
         allowed = sinogram.size * sigma**2 + pixel_error(projector, state[0]) ** 2
         low, high = (
             jnp.where(misfit < allowed, (low + high) / 2, low),
@@ -259,8 +277,16 @@ def tv_discrepancy(
 # ------------------------------------------------------------------------------------------ steps
 
 
-def _pdhg(projector, sinogram, weight, norm, state, iterations, isotropic, nonnegative, balance):
-    """Chambolle and Pock on A/‖A‖ and ∇/√8, whose stack has a norm of at most √2."""
+class _Prior(NamedTuple):
+    weight: Scalar
+    huber: Scalar
+    isotropic: bool
+    nonnegative: bool
+
+
+def _pdhg(projector, sinogram, weights, norm, state, iterations, prior: _Prior, balance):
+    """Chambolle and Pock on A/‖A‖ and ∇/‖∇‖, whose stack has a norm of at most √2."""
+    damping = norm**2 if weights is None else norm**2 * jnp.maximum(weights, 1e-6)
     dual_step = balance * norm**2 / math.sqrt(2)
     primal_step = 1 / (balance * norm**2 * math.sqrt(2))
     norm_of_gradient = _gradient_norm(state[0])
@@ -268,11 +294,13 @@ def _pdhg(projector, sinogram, weight, norm, state, iterations, isotropic, nonne
     def step(state, _):
         image, ahead, dual, dual_field = state
         rest = projector.project(ahead) - sinogram
-        dual = (dual + dual_step * rest / norm) / (1 + dual_step / norm**2)
+        dual = (dual + dual_step * rest / norm) / (1 + dual_step / damping)
         dual_field = dual_field + dual_step * gradient(ahead) / norm_of_gradient
-        dual_field = _into_ball(dual_field, weight * norm_of_gradient, isotropic)
+        radius = prior.weight * norm_of_gradient
+        dual_field = dual_field / (1 + dual_step * prior.huber / (radius * norm_of_gradient))
+        dual_field = _into_ball(dual_field, radius, prior.isotropic)
         back = projector.backproject(dual) / norm + gradient_transpose(dual_field) / norm_of_gradient
-        following = _clip(image - primal_step * back, nonnegative)
+        following = _clip(image - primal_step * back, prior.nonnegative)
         return (following, 2 * following - image, dual, dual_field), jnp.linalg.norm(rest)
 
     return jax.lax.scan(step, state, length=iterations)
