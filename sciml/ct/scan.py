@@ -1,32 +1,25 @@
-"""Measured scans: a sinogram with its geometry, and the files that hold one.
-
-| file | what |
-|---|---|
-| `.mat` | fan-beam scans of the Helsinki Tomography Challenge 2022 (`CtDataFull`, `CtDataLimited`),
-millimetres |
-| `.npz` | what `save_scan` writes: arrays under the names of the geometry's fields |
-
-`read_scan` repairs what it can and says so in `notes`: a last view that repeats the first is dropped,
-single values that are not finite are interpolated along the detector.
-"""
+"""Measured scans: line integrals with their geometry. `sciml.ct.io` reads them, `save_scan` writes them."""
 
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
 from sciml.ct.geometry import AbstractGeometry, CurvedFanBeam, FanBeam, ParallelBeam
-from sciml.ct.grid import ImageGrid
+from sciml.ct.grid import ImageGrid, VolumeGrid
+from sciml.ct.volume_geometry import VolumeGeometry
 from sciml.files import replacing
 
-GEOMETRIES: dict[str, type[AbstractGeometry]] = {
+Geometry = AbstractGeometry | VolumeGeometry
+
+GEOMETRIES: dict[str, type[AbstractGeometry] | type[VolumeGeometry]] = {
     "parallel": ParallelBeam,
     "fan": FanBeam,
     "curved-fan": CurvedFanBeam,
+    "volume": VolumeGeometry,
 }
 
 
@@ -35,7 +28,7 @@ class Scan:
     """Line integrals and how they were measured.
 
     Args:
-        sinogram: line integrals, shape `geometry.shape`.
+        sinogram: line integrals, shape `geometry.shape`: (views, bins), or (views, rows, bins) of a panel.
         geometry: scan geometry.
         unit: unit of its lengths, such as "mm".
         name: what was scanned.
@@ -45,8 +38,8 @@ class Scan:
         ValueError: when sinogram and geometry do not fit together.
     """
 
-    sinogram: Float[np.ndarray, "views bins"]
-    geometry: AbstractGeometry
+    sinogram: Float[np.ndarray, "views *panel"]
+    geometry: Geometry
     unit: str = "1"
     name: str = "scan"
     notes: tuple[str, ...] = ()
@@ -59,6 +52,11 @@ class Scan:
                 f"{self.name}: the sinogram has shape {shape}, angles and detector say {expected}{swapped}"
             )
 
+    @property
+    def is_volume(self) -> bool:
+        """Whether the detector is a panel, so that a volume is reconstructed."""
+        return isinstance(self.geometry, VolumeGeometry)
+
     def thinned(self, views: int) -> "Scan":
         """The scan with that many of its views, as equally spaced in the order of the file as can be."""
         have = self.geometry.views
@@ -67,133 +65,83 @@ class Scan:
         index = np.arange(views) * have // views
         return dataclasses.replace(self, sinogram=self.sinogram[index], geometry=self.geometry.subset(index))
 
-    def grid(self, rows: int | None = None, pixel: float | None = None) -> ImageGrid:
-        """Square pixels over the disc that every view sees: as many rows as bins, at most 512, by default."""
-        rows = min(self.geometry.bins, 512) if rows is None else rows
-        return ImageGrid(rows, pixel=2 * field_of_view(self.geometry) / rows if pixel is None else pixel)
+    def row(self, number: int) -> "Scan":
+        """The scan in the plane of one row of a panel with parallel rays, counted from the top.
+
+        Raises:
+            ValueError: for another geometry, a tilted panel, or a row that does not exist.
+        """
+        geometry = self.geometry
+        if not isinstance(geometry, VolumeGeometry) or not geometry.is_parallel:
+            raise ValueError(
+                f"{self.name}: only the rows of a panel with parallel rays are scans by themselves"
+            )
+        if not 0 <= number < geometry.rows:
+            raise ValueError(f"{self.name} has {geometry.rows} rows: choose 0 to {geometry.rows - 1}")
+        u, source = np.asarray(geometry.u_step), np.asarray(geometry.source)
+        if abs(u[:, 2]).max() > 1e-6 * abs(u).max() or abs(source[:, 2]).max() > 1e-6:
+            raise ValueError(f"{self.name}: the panel or the rays are tilted: reconstruct the whole volume")
+        spacing = np.linalg.norm(u, axis=1)
+        offset = (np.asarray(geometry.middle) * u).sum(1) / spacing
+        plane = ParallelBeam(
+            np.arctan2(u[:, 1], u[:, 0]),
+            geometry.bins,
+            spacing if np.ptp(spacing) > 1e-6 * spacing[0] else spacing[0],
+            detector_offset=offset if np.ptp(offset) > 1e-6 * spacing[0] else offset[0],
+        )
+        name = f"{self.name}-row-{number}"
+        return dataclasses.replace(self, sinogram=self.sinogram[:, number], geometry=plane, name=name)
+
+    def grid(self, rows: int | None = None, pixel: float | None = None) -> ImageGrid | VolumeGrid:
+        """Square pixels over the disc that every view sees: as many rows as bins, at most 512, by default.
+
+        For a panel cubic voxels, at most 256 rows, and as many slices as its rows see on the axis.
+        """
+        largest = 256 if self.is_volume else 512
+        rows = min(self.geometry.bins, largest) if rows is None else rows
+        radius, height = field_of_view(self.geometry)
+        pixel = 2 * radius / rows if pixel is None else pixel
+        if not self.is_volume:
+            return ImageGrid(rows, pixel=pixel)
+        return VolumeGrid(max(1, round(height / pixel)), rows, pixel=pixel)
 
 
-def field_of_view(geometry: AbstractGeometry) -> float:
-    """Radius of the largest disc around the rotation axis that the longer side of the detector sees
-    [length].
+def field_of_view(geometry: Geometry) -> tuple[float, float]:
+    """Radius of the largest disc around the rotation axis that the longer side of the detector sees, and
+    the height that a panel sees on the axis (0 for a scan in the plane) [length].
     """
-    bins = np.array([-0.5, geometry.bins - 0.5])
-    lines = jax.vmap(lambda view: view.line(bins)[2])(geometry.scanner())
-    radius = float(abs(np.asarray(lines)).max(1).min())
-    return radius if radius > 0 else 1.0
+    if not isinstance(geometry, VolumeGeometry):
+        bins = np.array([-0.5, geometry.bins - 0.5])
+        lines = jax.vmap(lambda view: view.line(bins)[2])(geometry.scanner())
+        radius = float(abs(np.asarray(lines)).max(1).min())
+        return (radius if radius > 0 else 1.0), 0.0
+    row = np.full(2, (geometry.rows - 1) / 2)
+    bin = np.array([-0.5, geometry.bins - 0.5])
 
+    def reach(view):
+        point, direction = view.ray(row, bin)
+        across = abs(point[0] * direction[1] - point[1] * direction[0])
+        return across / jax.numpy.hypot(direction[0], direction[1])
 
-def read_scan(path: str | os.PathLike[str]) -> Scan:
-    """Reads a scan; the kind of file is told by its name.
-
-    Raises:
-        FileNotFoundError: when there is no such file.
-        ValueError: naming file, field and reason.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(2, "no such file", str(path))
-    readers = {".mat": _read_mat, ".npz": _read_npz}
-    if path.suffix not in readers:
-        raise ValueError(f"{path}: a scan is one of {', '.join(readers)} (npz: see sciml.ct.scan.save_scan)")
-    sinogram, geometry, unit, notes = readers[path.suffix](path)
-    sinogram, repaired = _finite(np.asarray(sinogram, np.float64), path)
-    if repaired:
-        notes = (*notes, f"{repaired} values that are not finite were interpolated along the detector")
-    if sinogram.min() < -0.1 * abs(sinogram).max():
-        notes = (*notes, f"line integrals go down to {sinogram.min():.3g}: is the flat field right?")
-    if sinogram.size and sinogram.min() > 1e2:
-        notes = (*notes, "all line integrals are above 100: are these counts? take -log(counts/open beam)")
-    return Scan(sinogram, geometry, unit, path.stem, notes)
+    radius = float(np.asarray(jax.vmap(reach)(geometry.scanner())).max(1).min())
+    cameras = np.asarray(jax.vmap(lambda view: view.camera())(geometry.scanner()))
+    rate = (cameras[:, 1, 2] * cameras[:, 2, 3] - cameras[:, 1, 3] * cameras[:, 2, 2]) / cameras[:, 2, 3] ** 2
+    height = float(geometry.rows / abs(rate).max()) if abs(rate).max() > 0 else 2 * radius
+    return (radius if radius > 0 else 1.0), height
 
 
 def save_scan(path: str | os.PathLike[str], scan: Scan) -> Path:
-    """Writes a scan as `.npz`, whole or not at all."""
+    """Writes a scan as `.npz`, whole or not at all: arrays under the names of the geometry's fields."""
     path = Path(path)
     if path.suffix != ".npz":
         raise ValueError(f"{path}: the name must end in .npz")
     kind = next(name for name, kind in GEOMETRIES.items() if isinstance(scan.geometry, kind))
-    fields = {
+    arrays = {
         field.name: np.asarray(getattr(scan.geometry, field.name))
         for field in dataclasses.fields(scan.geometry)
-        if field.name != "bins"
+        if field.name not in ("bins", "rows")
     }
-    with replacing(path) as temporary:
-        np.savez(temporary, sinogram=scan.sinogram, geometry=kind, unit=scan.unit, **fields)
+    arrays |= {"sinogram": np.asarray(scan.sinogram), "geometry": np.array(kind), "unit": np.array(scan.unit)}
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
     return path
-
-
-def _read_npz(path: Path) -> tuple[Any, AbstractGeometry, str, tuple[str, ...]]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            data = dict(file)
-    except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"{path}: not a readable .npz file: {error}") from error
-    kind = str(data.pop("geometry", "parallel"))
-    if kind not in GEOMETRIES:
-        raise ValueError(f"{path}: geometry is {kind!r}: it is one of {', '.join(GEOMETRIES)}")
-    made = GEOMETRIES[kind]
-    needed = ["sinogram", "angles", "spacing"]
-    needed += ["source_to_axis", "source_to_detector"] if kind != "parallel" else []
-    for name in needed:
-        if name not in data:
-            raise ValueError(f"{path}: {name} is missing; a {kind} scan needs {', '.join(needed)}")
-    sinogram, unit = data.pop("sinogram"), str(data.pop("unit", "1"))
-    known = {field.name for field in dataclasses.fields(made)} - {"bins"}
-    for name in data:
-        if name not in known:
-            raise ValueError(f"{path}: {name} is no field of a {kind} scan: {', '.join(sorted(known))}")
-    if sinogram.ndim != 2:
-        raise ValueError(f"{path}: sinogram has shape {sinogram.shape}: it is (views, bins)")
-    try:
-        return sinogram, made(bins=sinogram.shape[1], **data), unit, ()  # pyright: ignore[reportCallIssue]
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
-def _read_mat(path: Path) -> tuple[Any, AbstractGeometry, str, tuple[str, ...]]:
-    import scipy.io
-
-    try:
-        content = scipy.io.loadmat(path, squeeze_me=True, struct_as_record=False)
-    except (ValueError, TypeError, NotImplementedError, OSError) as error:
-        raise ValueError(f"{path}: not a readable MATLAB 5 file: {error}") from error
-    names = [name for name in ("CtDataFull", "CtDataLimited") if name in content]
-    if not names:
-        raise ValueError(
-            f"{path}: neither CtDataFull nor CtDataLimited in it; it is no scan of the challenge"
-        )
-    data: Any = content[names[0]]
-    try:
-        parameters = data.parameters
-        degrees = np.atleast_1d(np.asarray(parameters.angles, np.float64))
-        sinogram = np.atleast_2d(np.asarray(data.sinogram, np.float64))
-        lengths = {
-            "spacing": float(parameters.pixelSizePost),
-            "source_to_axis": float(parameters.distanceSourceOrigin),
-            "source_to_detector": float(parameters.distanceSourceDetector),
-        }
-        unit = str(parameters.distanceUnit)
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {names[0]}: {error}") from error
-    notes: tuple[str, ...] = ()
-    if len(degrees) > 1 and abs((degrees[-1] - degrees[0]) % 360) < 1e-6 and len(sinogram) == len(degrees):
-        degrees, sinogram = degrees[:-1], sinogram[:-1]
-        notes = ("the last view repeats the first and was dropped",)
-    return sinogram, FanBeam(np.deg2rad(degrees), sinogram.shape[1], **lengths), unit, notes
-
-
-def _finite(sinogram: Float[np.ndarray, "views bins"], path: Path) -> tuple[np.ndarray, int]:
-    bad = ~np.isfinite(sinogram)
-    count = int(bad.sum())
-    if not count:
-        return sinogram, 0
-    if bad.mean() > 0.05 or bad.all(1).any():
-        raise ValueError(
-            f"{path}: sinogram: {count} of {bad.size} values are not finite, or a whole view is; zero or"
-            " negative counts before the logarithm? mask them, or leave these views out"
-        )
-    repaired, bins = sinogram.copy(), np.arange(sinogram.shape[1])
-    for row in np.flatnonzero(bad.any(1)):
-        repaired[row, bad[row]] = np.interp(bins[bad[row]], bins[~bad[row]], sinogram[row, ~bad[row]])
-    return repaired, count

@@ -87,6 +87,10 @@ class VolumeGeometry(eqx.Module):
     bins: int = eqx.field(static=True)
 
     def __init__(self, source: Any, middle: Any, u_step: Any, v_step: Any, *, rows: int, bins: int):
+        source, middle, u_step, v_step = (
+            np.asarray(each) if isinstance(each, list | tuple) else each
+            for each in (source, middle, u_step, v_step)
+        )
         dtype = jax.dtypes.canonicalize_dtype(jnp.result_type(source, np.float32))
         self.source, self.middle, self.u_step, self.v_step = (
             jnp.asarray(each, dtype) for each in (source, middle, u_step, v_step)

@@ -1,0 +1,188 @@
+"""Scans of TIFF files or raw numbers that a TOML file describes: `read_described`.
+
+    geometry = "fan"              # parallel, fan, curved-fan, cone, parallel-volume
+    data = "projections/*.tif"    # one file or a pattern, relative to this file, views in order of names
+    flats = "flat*.tif"           # readings without an object; darks likewise; or line_integrals = true
+    angles = { start = 0, stop = 360, endpoint = false }   # or a list, one per view
+    angle_unit = "degrees"              # or "radians"
+    unit = "mm"                         # of all lengths
+    spacing = 0.2
+    source_to_axis = 410.66
+    source_to_detector = 553.74
+    detector_offset = 0.0               # and axis_shift, vertical_offset, row_spacing where they apply
+
+Raw numbers also need `shape = [views, bins]` (or views, rows, bins), `dtype = "float32"`, and may give
+`byte_order = "little"` and `header = 0` bytes. A sinogram in one TIFF is (views, bins); `transposed = true`
+when it is stored the other way round.
+"""
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sciml.ct.counts import line_integrals
+from sciml.ct.geometry import CurvedFanBeam, FanBeam, ParallelBeam
+from sciml.ct.scan import Scan
+from sciml.ct.volume_geometry import VolumeGeometry
+
+_MAKERS: dict[str, Any] = {
+    "parallel": ParallelBeam,
+    "fan": FanBeam,
+    "curved-fan": CurvedFanBeam,
+    "cone": VolumeGeometry.cone,
+    "parallel-volume": VolumeGeometry.parallel,
+}
+_LENGTHS = ("source_to_axis", "source_to_detector", "detector_offset", "vertical_offset", "axis_shift")
+_OTHER = (
+    *("geometry", "data", "flats", "darks", "line_integrals", "angles", "angle_unit", "unit", "spacing"),
+    *("row_spacing", "shape", "dtype", "byte_order", "header", "transposed", "name"),
+)
+
+
+def is_description(path: Path) -> bool:
+    """Whether a TOML file describes a scan."""
+    if path.suffix != ".toml" or not path.is_file():
+        return False
+    content = _toml(path)
+    return "data" in content and "geometry" in content
+
+
+def read_described(path: Path) -> Scan:
+    """Reads the scan that a TOML file describes; see the module for its fields.
+
+    Raises:
+        ValueError: naming the file, the field and the remedy.
+    """
+    content = _toml(path)
+    for name in content:
+        if name not in (*_OTHER, *_LENGTHS):
+            raise ValueError(f"{path}: {name} is unknown; known: {', '.join((*_OTHER, *_LENGTHS))}")
+    kind = content.get("geometry")
+    if kind not in _MAKERS:
+        raise ValueError(f"{path}: geometry is {kind!r}: it is one of {', '.join(_MAKERS)}")
+    needed = ["data", "angles", "angle_unit", "spacing"]
+    needed += ["source_to_axis", "source_to_detector"] if kind in ("fan", "curved-fan", "cone") else []
+    for name in needed:
+        if name not in content:
+            raise ValueError(f"{path}: {name} is missing; a {kind} scan needs {', '.join(needed)}")
+    values = _numbers(path, content)
+    volume = kind in ("cone", "parallel-volume")
+    if values.ndim == 3 and not volume and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != (3 if volume else 2):
+        expected = "(views, rows, bins)" if volume else "(views, bins)"
+        raise ValueError(f"{path}: data have shape {values.shape}, a {kind} scan is {expected}")
+    angles = _angles(path, content, len(values))
+    lengths = {name: content[name] for name in _LENGTHS if name in content}
+    spacing = content["spacing"]
+    if "row_spacing" in content:
+        spacing = (content["row_spacing"], spacing)
+    notes: tuple[str, ...] = ()
+    if not content.get("line_integrals", False):
+        fields = {key: _field(path, content, key) for key in ("flats", "darks")}
+        values, notes = line_integrals(values, fields["flats"], fields["darks"], what=str(path))
+    try:
+        geometry = _MAKERS[kind](angles, *values.shape[1:], spacing, **lengths)
+        name = str(content.get("name", path.stem))
+        return Scan(np.asarray(values, np.float32), geometry, str(content.get("unit", "1")), name, notes)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def read_images(paths: Sequence[Path]) -> np.ndarray:
+    """Images of TIFF files stacked along a new first axis; files of several pages count page by page.
+
+    Raises:
+        ValueError: naming the file that is missing, unreadable or of another size.
+    """
+    import tifffile
+
+    images: list[np.ndarray] = []
+    for path in paths:
+        try:
+            image = tifffile.imread(path)
+        except FileNotFoundError as error:
+            raise ValueError(f"{path}: no such file") from error
+        except (tifffile.TiffFileError, ValueError, OSError) as error:
+            raise ValueError(f"{path}: not a readable TIFF file: {error}") from error
+        if image.ndim not in (2, 3):
+            raise ValueError(f"{path}: an image of shape {image.shape}: expected grey values")
+        images.extend(image if image.ndim == 3 else image[None])
+        if images[-1].shape != images[0].shape:
+            raise ValueError(f"{path}: shape {images[-1].shape}, the first image has {images[0].shape}")
+    if not images:
+        raise ValueError("no images")
+    return np.stack(images)
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: not a readable TOML file: {error}") from error
+
+
+def _files(path: Path, pattern: str) -> list[Path]:
+    found = [Path(pattern)] if Path(pattern).is_absolute() else sorted(path.parent.glob(pattern))
+    if not found or not found[0].is_file():
+        raise ValueError(f"{path}: data: no file {pattern!r} beside it")
+    return found
+
+
+def _numbers(path: Path, content: dict[str, Any]) -> np.ndarray:
+    files = _files(path, str(content["data"]))
+    if files[0].suffix.lower() in (".tif", ".tiff"):
+        values = read_images(files)
+        if len(values) == 1 and content["geometry"] in ("parallel", "fan", "curved-fan"):
+            values = values[0]  # one image that is a sinogram
+    else:
+        values = _raw(path, files[0], content)
+    return values.T if content.get("transposed", False) and values.ndim == 2 else values
+
+
+def _raw(path: Path, file: Path, content: dict[str, Any]) -> np.ndarray:
+    for name in ("shape", "dtype"):
+        if name not in content:
+            raise ValueError(f"{path}: {name} is missing; raw numbers in {file.name} need shape and dtype")
+    try:
+        dtype = np.dtype(content["dtype"]).newbyteorder(content.get("byte_order", "little")[0])
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: dtype or byte_order: {error}") from error
+    shape, header = tuple(content["shape"]), int(content.get("header", 0))
+    expected = header + int(np.prod(shape)) * dtype.itemsize
+    if file.stat().st_size != expected:
+        raise ValueError(
+            f"{file}: {file.stat().st_size} bytes, shape {shape} of {content['dtype']} needs {expected}: is"
+            " the file cut short, or has it a header?"
+        )
+    return np.fromfile(file, dtype, offset=header).reshape(shape)
+
+
+def _field(path: Path, content: dict[str, Any], key: str) -> Any:
+    entry = content.get(key)
+    if entry is None or isinstance(entry, int | float):
+        return entry
+    return read_images(_files(path, str(entry)))
+
+
+def _angles(path: Path, content: dict[str, Any], views: int) -> np.ndarray:
+    entry, unit = content["angles"], content["angle_unit"]
+    if unit not in ("degrees", "radians"):
+        raise ValueError(f"{path}: angle_unit is {unit!r}: degrees or radians")
+    if isinstance(entry, dict):
+        if set(entry) - {"start", "stop", "endpoint"} or not {"start", "stop"} <= set(entry):
+            raise ValueError(f"{path}: angles: give start and stop, and endpoint = true when stop is a view")
+        angles = np.linspace(
+            entry["start"], entry["stop"], views, endpoint=bool(entry.get("endpoint", False))
+        )
+    else:
+        angles = np.asarray(entry, np.float64)
+        if angles.shape != (views,):
+            raise ValueError(
+                f"{path}: {angles.size} angles for {views} views; are rows and columns of the data swapped"
+                " (transposed = true)?"
+            )
+    return np.deg2rad(angles) if unit == "degrees" else angles
