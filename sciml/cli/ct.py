@@ -48,7 +48,7 @@ def reconstruct(argv: list[str]) -> int:
     use_precision(config.precision)
     from sciml.cli import ct_figures
     from sciml.ct import reconstruct as library
-    from sciml.ct.scan import read_scan
+    from sciml.ct.io import read_scan
     from sciml.report import Report
 
     scan = read_scan(config.scan)

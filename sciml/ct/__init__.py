@@ -12,7 +12,8 @@ them, and everything that reconstructs uses only its `project` and `backproject`
 | images by one formula | `filtered` |
 | by iteration, without and with a prior | `iterative` (SIRT, SART, CGLS), `total_variation` |
 | by name; compared on phantoms | `reconstruct`, `evaluate` |
-| measured scans and their files | `scan` |
+| measured scans and their files | `scan`, `io` (and `described`, `ctsimu`), `counts`, `stl` |
+| axis, offset and angles from the scan itself | `calibration` |
 | how good are they? | `metrics` |
 | laws that a projector must obey | `testing` |
 
@@ -35,11 +36,15 @@ _HOME = {
     "total_variation": (
         "RegularisedReconstruction",
         "noise_level",
+        "poisson_weights",
         "tv_discrepancy",
         "tv_fista",
         "tv_pdhg",
     ),
-    "scan": ("Scan", "read_scan", "save_scan"),
+    "scan": ("Scan", "field_of_view", "save_scan"),
+    "io": ("read_scan",),
+    "counts": ("line_integrals",),
+    "calibration": ("Calibration", "calibrate", "centre_of_rotation"),
     "metrics": ("dice", "mcc", "psnr", "ssim"),
     "phantom": ("Box", "Ellipse", "Phantom", "PHANTOMS", "with_gaussian_noise", "with_poisson_noise"),
 }
