@@ -39,8 +39,14 @@ class AbstractView(eqx.Module):
     """One view, or all of them along a leading axis: lines l₀x + l₁y + l₂ = 0 with l₀² + l₁² = 1."""
 
     @abc.abstractmethod
+    def unscaled_line(self, bin: Float[Array, "..."]) -> Line:
+        """Coefficients of the line that a bin looks along, up to a factor."""
+
     def line(self, bin: Float[Array, "..."]) -> Line:
         """Coefficients of the line that a bin looks along; fractions of bins are meant literally."""
+        l0, l1, l2 = self.unscaled_line(bin)
+        scale = jax.lax.rsqrt(l0 * l0 + l1 * l1)
+        return l0 * scale, l1 * scale, l2 * scale
 
     @abc.abstractmethod
     def bin_of(self, x: Float[Array, "..."], y: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -64,10 +70,9 @@ class FlatView(AbstractView):
     p: Float[Array, "*views 3"]
     q: Float[Array, "*views 3"]
 
-    def line(self, bin):
+    def unscaled_line(self, bin):
         l0, l1, l2 = (self.p[i] - bin * self.q[i] for i in range(3))
-        scale = jax.lax.rsqrt(l0 * l0 + l1 * l1)
-        return l0 * scale, l1 * scale, l2 * scale
+        return l0, l1, l2
 
     def bin_of(self, x, y):
         p, q = self.p, self.q
@@ -92,7 +97,7 @@ class ArcView(AbstractView):
     first: Float[Array, "*views"]
     step: Float[Array, "*views"]
 
-    def line(self, bin):
+    def unscaled_line(self, bin):
         gamma = self.first + bin * self.step
         cos, sin = jnp.cos(gamma), jnp.sin(gamma)
         l0 = cos * self.e_u[0] + sin * self.e_u[1]
@@ -254,7 +259,8 @@ class FanBeam(AbstractGeometry):
     def narrowest_spacing(self, grid: ImageGrid) -> float:
         source, detector, gamma, distance = _nearest_points(self, grid)
         spacing = float(np.min(concrete(self.spacing, "spacing")))
-        return float((distance * np.cos(gamma) ** 2).min() * spacing / detector)
+        slack = 1 + 4 * grid.pixel / distance.min()  # rays are looked for a little beyond a pixel
+        return float((distance * np.cos(gamma) ** 2).min() * spacing / detector / slack)
 
 
 class CurvedFanBeam(AbstractGeometry):

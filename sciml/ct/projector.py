@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from sciml.ct.geometry import AbstractGeometry, AbstractView
+from sciml.ct.geometry import AbstractGeometry, AbstractView, FlatView
 from sciml.ct.grid import ImageGrid
 from sciml.ct.linear import differentiable_pair
 
@@ -130,48 +130,80 @@ def _crossings(view: AbstractView, bins: Array, grid: ImageGrid, sideways: bool)
     return start, -sign * l1 / l0, jnp.where(driven, grid.pixel / abs(l0), 0)
 
 
-def _project_view(view: AbstractView, padded: Array, grid: ImageGrid, bins: int, sideways: bool) -> Array:
-    """Integrals along the lines of one driving direction; `padded` has one zero column before, two behind."""
+def _pairs(padded: Array) -> Array:
+    """Every value with the step to its right neighbour, as one complex number: one look-up instead of two."""
+    return jax.lax.complex(padded[..., :-1], jnp.diff(padded))
+
+
+def _project_view(view: AbstractView, pairs: Array, grid: ImageGrid, bins: int, sideways: bool) -> Array:
+    """Integrals along the lines of one driving direction; `pairs` of the image with zeros around its rows."""
     _, _, _, columns, rows = _turned(grid, sideways)
-    start, slope, weight = _crossings(view, jnp.arange(bins, dtype=padded.dtype), grid, sideways)
-
-    def read(values, row):
-        crossing = jnp.clip(start + slope * row, -1, columns)
-        left = jnp.floor(crossing)
-        index = left.astype(jnp.int32) + 1
-        here = values.at[index].get(mode="promise_in_bounds")
-        there = values.at[index + 1].get(mode="promise_in_bounds")
-        return here + (crossing - left) * (there - here)
-
-    def one_after_another(padded, numbers):  # three times as fast on a CPU, whose caches hold a row
-        return jax.lax.scan(lambda sum, each: (sum + read(*each), None), 0 * start, (padded, numbers))[0]
-
-    def all_at_once(padded, numbers):
-        return jax.vmap(read)(padded, numbers).sum(0)
-
-    numbers = jnp.arange(rows, dtype=padded.dtype)
-    return weight * jax.lax.platform_dependent(padded, numbers, cpu=one_after_another, default=all_at_once)
-
-
-def _backproject_view(
-    view: AbstractView, values: Array, grid: ImageGrid, bins: int, taps: int, sideways: bool
-) -> Array:
-    """The transpose of `_project_view`, transposed like its image."""
-    across, along, sign, columns, rows = _turned(grid, sideways)
-    dtype, h = values.dtype, grid.pixel
+    dtype = pairs.real.dtype
     start, slope, weight = _crossings(view, jnp.arange(bins, dtype=dtype), grid, sideways)
-    start, slope, weighted = (jnp.pad(each, 1) for each in (start, slope, weight * values))
-    column = jnp.arange(columns, dtype=dtype)
-    row = jnp.arange(rows, dtype=dtype)[:, None]
-    edges, position = across + h * jnp.arange(-1, columns + 1, dtype=dtype), along + sign * h * row
-    seen = view.bin_of(position, -edges) if sideways else view.bin_of(edges, position)
-    first = jnp.ceil(jnp.minimum(seen[:, :-2], seen[:, 2:]))
-    first = jnp.clip(first, -taps, bins).astype(jnp.int32) + 1
-    total = jnp.zeros((rows, columns), dtype)
+
+    def read(values, number):
+        crossing = jnp.clip(start + slope * number, -1, columns)
+        left = jnp.floor(crossing)
+        # look-ups keep a loop from being vectorised: arithmetic is done before them
+        index, fraction = jax.lax.optimization_barrier((left.astype(jnp.int32) + 1, crossing - left))
+        pair = values.at[index].get(mode="promise_in_bounds")
+        return pair.real + fraction * pair.imag
+
+    def one_after_another(pairs, numbers):  # twice as fast on a CPU, whose nearest cache holds a row
+        return jax.lax.scan(lambda sum, each: (sum + read(*each), None), 0 * start, (pairs, numbers))[0]
+
+    def all_at_once(pairs, numbers):
+        return jax.vmap(read)(pairs, numbers).sum(0)
+
+    numbers = jnp.arange(rows, dtype=dtype)
+    return weight * jax.lax.platform_dependent(pairs, numbers, cpu=one_after_another, default=all_at_once)
+
+
+def _backproject_view(view: AbstractView, values: Array, grid: ImageGrid, taps: int) -> Array:
+    """The transpose of both driving directions at once.
+
+    A line l₀x + l₁y + l₂ = 0 crosses its row or column within max(0, 1 - |l·X| / (h m)) of the pixel X, with
+    m = max(|l₀|, |l₁|): whichever is larger says the direction. On a flat detector l is linear in the bin, so
+    that only the value is looked up.
+    """
+    dtype, h, bins = values.dtype, grid.pixel, values.shape[0]
+    x, y = jnp.asarray(grid.x, dtype), jnp.asarray(grid.y, dtype)[:, None]
+    lines = view.unscaled_line(jnp.arange(bins, dtype=dtype))
+    steepest = jnp.maximum(abs(lines[0]), abs(lines[1]))
+    # h |l| / m is the length of the line in a row; 1 / (h m) turns the distance into a weight
+    scaled = values * jnp.hypot(lines[0], lines[1]) / steepest**2
+    weighted = jnp.pad(jnp.broadcast_to(scaled, values.shape), 1)
+    if isinstance(view, FlatView):
+        p, q = view.p, view.q
+        along, depth = (c[0] * x + c[1] * y + c[2] for c in (p, q))
+        inverse = 1 / depth
+        middle = along * inverse
+        slack = h * jnp.hypot(q[0], q[1]) * inverse  # of the depth, from one side of the pixel to the other
+        reach = jnp.maximum(abs(p[0] - middle * q[0]), abs(p[1] - middle * q[1])) * h * inverse
+        first = jnp.ceil(middle - reach * (1 + 2 * slack))
+
+        def hat(bin):
+            steep = jnp.maximum(abs(p[0] - bin * q[0]), abs(p[1] - bin * q[1]))
+            return jnp.maximum(0, h * steep - abs(along - bin * depth))
+
+    else:
+        seen = [view.bin_of(*place) for place in ((x - h, y), (x + h, y), (x, y - h), (x, y + h))]
+        first = jnp.ceil(jnp.minimum(jnp.minimum(seen[0], seen[1]), jnp.minimum(seen[2], seen[3])))
+        table = [jnp.pad(jnp.broadcast_to(line, values.shape), 1) for line in lines]
+
+        def hat(bin):
+            index = jnp.clip(bin.astype(jnp.int32) + 1, 0, bins + 1)
+            l0, l1, l2 = (line.at[index].get(mode="promise_in_bounds") for line in table)
+            return jnp.maximum(0, h * jnp.maximum(abs(l0), abs(l1)) - abs(l0 * x + l1 * y + l2))
+
+    first = jnp.clip(first, -taps, bins)
+    hats = [hat(first + tap) for tap in range(taps)]
+    # look-ups keep a loop from being vectorised: arithmetic is done before them
+    first, *hats = jax.lax.optimization_barrier((first.astype(jnp.int32) + 1, *hats))
+    total = jnp.zeros(grid.shape, dtype)
     for tap in range(taps):
         index = jnp.clip(first + tap, 0, bins + 1)
-        a, b, p = (each.at[index].get(mode="promise_in_bounds") for each in (start, slope, weighted))
-        total += jnp.maximum(0, 1 - abs(a + b * row - column)) * p
+        total += hats[tap] * weighted.at[index].get(mode="promise_in_bounds")
     return total
 
 
@@ -185,7 +217,7 @@ def _driven(view: AbstractView, bins: int, dtype: Any) -> tuple[Array, Array]:
 def _plain_project(scanner: AbstractView, image: Array, sizes) -> Array:
     grid, bins, _ = sizes
     padding = ((0, 0), (1, 2))
-    upright, sideways = jnp.pad(image, padding), jnp.pad(image.T, padding)
+    upright, sideways = _pairs(jnp.pad(image, padding)), _pairs(jnp.pad(image.T, padding))
     nothing = jnp.zeros(bins, image.dtype)
 
     @jax.checkpoint
@@ -203,28 +235,13 @@ def _plain_project(scanner: AbstractView, image: Array, sizes) -> Array:
 
 
 def _plain_backproject(scanner: AbstractView, sinogram: Array, sizes) -> Array:
-    grid, bins, taps = sizes
-    rows, columns = grid.shape
+    grid, _, taps = sizes
 
     @jax.checkpoint
     def add(total, each):
-        view, values = each
-        has_upright, has_sideways = _driven(view, bins, values.dtype)
-        upright = jax.lax.cond(
-            has_upright,
-            lambda: total[0] + _backproject_view(view, values, grid, bins, taps, False),
-            lambda: total[0],
-        )
-        sideways = jax.lax.cond(
-            has_sideways,
-            lambda: total[1] + _backproject_view(view, values, grid, bins, taps, True),
-            lambda: total[1],
-        )
-        return (upright, sideways), None
+        return total + _backproject_view(*each, grid, taps), None
 
-    zeros = jnp.zeros((rows, columns), sinogram.dtype), jnp.zeros((columns, rows), sinogram.dtype)
-    (upright, sideways), _ = jax.lax.scan(add, zeros, (scanner, sinogram))
-    return upright + sideways.T
+    return jax.lax.scan(add, jnp.zeros(grid.shape, sinogram.dtype), (scanner, sinogram))[0]
 
 
 def _shapes(scanner: AbstractView, sizes) -> tuple[tuple[int, ...], tuple[int, ...]]:

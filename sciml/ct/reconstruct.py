@@ -12,37 +12,41 @@ from jaxtyping import Float
 
 from sciml.ct.filtered import Filter, filtered_backprojection
 from sciml.ct.geometry import AbstractGeometry
-from sciml.ct.grid import ImageGrid
+from sciml.ct.grid import ImageGrid, VolumeGrid
 from sciml.ct.iterative import cgls, sart, sirt
 from sciml.ct.projector import JosephProjector
-from sciml.ct.total_variation import tv_discrepancy, tv_pdhg
+from sciml.ct.total_variation import poisson_weights, tv_discrepancy, tv_pdhg
+from sciml.ct.volume_geometry import VolumeGeometry
+from sciml.ct.volume_projector import VolumeProjector
 from sciml.typing import documented
 
-Method = Literal["fbp", "sirt", "sart", "cgls", "tv"]
+Method = Literal["fbp", "fdk", "sirt", "sart", "cgls", "tv", "pwls"]
 METHODS: tuple[Method, ...] = ("fbp", "sirt", "sart", "cgls", "tv")
-_ITERATIONS = {"sirt": 200, "sart": 10, "cgls": 15, "tv": 300}
+"""Those that suit any scan; "fdk" is another name of "fbp", "pwls" is "tv" with weights of photon noise."""
+_ITERATIONS = {"sirt": 200, "sart": 10, "cgls": 15, "tv": 300, "pwls": 300}
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """What the methods leave to the user."""
 
-    filter: Filter = documented("window of the ramp filter (fbp)", "hann")
+    filter: Filter = documented("window of the ramp filter (fbp, fdk)", "hann")
     iterations: int | None = documented(
-        "iterations; default sirt 200, sart 10, cgls 15, tv 300 (100 per weight tried)", None
+        "iterations; default sirt 200, sart 10, cgls 15, tv and pwls 300 (60 per weight tried)", None
     )
     subsets: int | None = documented("subsets of the views (sart); default one per view", None)
     weight: float | None = documented("weight λ of the total variation; default chosen by the misfit", None)
     noise: float | None = documented("standard deviation of the line integrals (tv); default estimated", None)
-    nonnegative: bool = documented("no negative attenuation (sirt, sart, tv)", True)
-    isotropic: bool = documented("both differences of a pixel together (tv)", True)
+    nonnegative: bool = documented("no negative attenuation (sirt, sart, tv, pwls)", True)
+    isotropic: bool = documented("differences of a pixel count together (tv, pwls)", True)
+    huber: float = documented("differences below this count by their square (tv, pwls); 0 is plain", 0.0)
 
     def __post_init__(self):
         for name in ("iterations", "subsets"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}: give at least 1")
-        for name in ("weight", "noise"):
+        for name in ("weight", "noise", "huber"):
             value = getattr(self, name)
             if value is not None and not value >= 0:
                 raise ValueError(f"{name} is {value}: it cannot be negative")
@@ -59,7 +63,7 @@ class Outcome:
         extra: further numbers of the method, such as the weight that was chosen.
     """
 
-    image: Float[np.ndarray, "rows columns"]
+    image: Float[np.ndarray, "*slices rows columns"]
     residual: float
     seconds: float
     extra: dict[str, Any]
@@ -67,28 +71,28 @@ class Outcome:
 
 def reconstruct(
     method: Method,
-    sinogram: Float[np.ndarray, "views bins"],
-    geometry: AbstractGeometry,
-    grid: ImageGrid,
+    sinogram: Float[np.ndarray, "views *panel"],
+    geometry: AbstractGeometry | VolumeGeometry,
+    grid: ImageGrid | VolumeGrid,
     settings: Settings | None = None,
 ) -> Outcome:
-    """Reconstructs by one of `METHODS`.
+    """Reconstructs by name.
 
     Args:
-        method: "fbp", "sirt", "sart", "cgls" or "tv".
+        method: "fbp" ("fdk"), "sirt", "sart", "cgls", "tv", "pwls".
         sinogram: line integrals.
-        geometry: scan geometry.
-        grid: pixels of the image.
+        geometry: scan geometry, in the plane or in space.
+        grid: pixels of the image, or voxels.
         settings: see `Settings`; default those.
     """
     settings = settings or Settings()
-    if method not in METHODS:
-        raise ValueError(f"method is {method!r}: choose one of {', '.join(METHODS)}")
+    if method not in (*METHODS, "fdk", "pwls"):
+        raise ValueError(f"method is {method!r}: choose one of {', '.join(METHODS)}, fdk, pwls")
     begun = time.perf_counter()
     data = jnp.asarray(sinogram, jax.dtypes.canonicalize_dtype(np.float64))
-    projector = JosephProjector(geometry, grid)
+    projector = projector_of(geometry, grid)
     iterations, extra = settings.iterations or _ITERATIONS.get(method, 1), {}
-    if method == "fbp":
+    if method in ("fbp", "fdk"):
         image = _fbp(data, geometry, grid, filter=settings.filter)
     elif method == "sirt":
         image = _sirt(projector, data, iterations=iterations, nonnegative=settings.nonnegative).image
@@ -98,18 +102,38 @@ def reconstruct(
     elif method == "cgls":
         image = _cgls(projector, data, iterations=iterations).image
     else:
-        options = {"nonnegative": settings.nonnegative, "isotropic": settings.isotropic}
+        weights = poisson_weights(data) if method == "pwls" else None
+        huber = jnp.asarray(settings.huber, data.dtype)
+        flags = {"nonnegative": settings.nonnegative, "isotropic": settings.isotropic}
         if settings.weight is not None:
             weight = jnp.asarray(settings.weight, data.dtype)
-            result = _tv(projector, data, weight, iterations=iterations, **options)
+            result = _tv(
+                projector, data, weight, weights=weights, huber=huber, iterations=iterations, **flags
+            )
         else:
             noise = None if settings.noise is None else jnp.asarray(settings.noise, data.dtype)
-            result = _tv_discrepancy(projector, data, noise=noise, iterations=-(-iterations // 3), **options)
+            each = -(-iterations // 5)
+            result = _tv_discrepancy(
+                projector, data, noise=noise, weights=weights, huber=huber, iterations=each, **flags
+            )
         image, extra = result.image, {"weight": float(result.weight)}
     image = np.asarray(image)
     seconds = time.perf_counter() - begun
     rest = np.asarray(_project(projector, jnp.asarray(image))) - sinogram
     return Outcome(image, float(np.linalg.norm(rest) / max(np.linalg.norm(sinogram), 1e-30)), seconds, extra)
+
+
+def projector_of(
+    geometry: AbstractGeometry | VolumeGeometry, grid: ImageGrid | VolumeGrid
+) -> JosephProjector | VolumeProjector:
+    """The projector of a scan in the plane or in space."""
+    if isinstance(geometry, VolumeGeometry):
+        if not isinstance(grid, VolumeGrid):
+            raise ValueError("a scan in space needs a VolumeGrid")
+        return VolumeProjector(geometry, grid)
+    if not isinstance(grid, ImageGrid):
+        raise ValueError("a scan in the plane needs an ImageGrid")
+    return JosephProjector(geometry, grid)
 
 
 _fbp = eqx.filter_jit(filtered_backprojection)

@@ -238,7 +238,7 @@ def tv_discrepancy(
         projector: projector A.
         sinogram: line integrals p, m of them.
         noise: standard deviation σ of the line integrals (of those with w = 1); default `noise_level`.
-        iterations: iterations of `tv_pdhg` per search; the last one gets three times as many.
+        iterations: iterations of `tv_pdhg` per search; the last one gets five times as many.
         searches: number of weights tried.
         weights: w of every ray, of mean 1; default 1.
         huber: threshold δ of `tv_pdhg`.
@@ -270,7 +270,7 @@ def tv_discrepancy(
     bracket = _first_state(projector, sinogram, None), largest - math.log(1e6), largest - math.log(10)
     (state, low, high), _ = jax.lax.scan(search, bracket, length=searches)
     weight = jnp.exp((low + high) / 2)
-    state, misfit = run(state, weight, 3 * iterations)
+    state, misfit = run(state, weight, 5 * iterations)
     return RegularisedReconstruction(state[0], misfit, weight)
 
 
