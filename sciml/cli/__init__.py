@@ -20,11 +20,11 @@ from sciml.config import ConfigError, unknown_name
 VERBS: dict[str, tuple[str, str]] = {
     "crystal prepare": ("sciml.cli.crystal:prepare", "tables, folders of structures into one prepared set"),
     "crystal symmetry": ("sciml.cli.crystal:symmetry", "group, stars and invariance residual; --self-check"),
-    "ct evaluate": (
-        "sciml.cli.ct:evaluate",
-        "reconstruction methods compared on phantoms with exact sinograms",
-    ),
-    "ct reconstruct": ("sciml.cli.ct:reconstruct", "a measured scan by fbp, sirt, sart, cgls or tv"),
+    "ct compare": ("sciml.cli.ct_compare:compare", "methods on one scan, from fewer and fewer views"),
+    "ct evaluate": ("sciml.cli.ct_compare:evaluate", "methods on phantoms with exact line integrals"),
+    "ct info": ("sciml.cli.ct:info", "geometry, units and oddities of a scan"),
+    "ct reconstruct": ("sciml.cli.ct:reconstruct", "a scan by fbp, sirt, sart, cgls, tv or pwls"),
+    "ct simulate": ("sciml.cli.ct_compare:simulate", "a scan of a phantom, with noise"),
     "data list": ("sciml.cli.data:list_sets", "public data sets: files, licence, citation"),
     "data get": ("sciml.cli.data:get", "find or download data, check it, print the paths"),
     "data verify": ("sciml.cli.data:verify", "check the sums of the data that are here"),

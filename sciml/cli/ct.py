@@ -1,28 +1,50 @@
-"""`sciml ct reconstruct` and `sciml ct evaluate`: a measured scan by one method, phantoms by several."""
+"""`sciml ct info` and `sciml ct reconstruct`: what a scan holds, and its image by one method."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sciml.cli.arguments import RunOptions, open_run, parse_arguments
 from sciml.cli.fv import _command, _text_table, use_precision, write_netcdf
 from sciml.config import ConfigError, dump_toml
-from sciml.ct.evaluate import Case, Protocol
 from sciml.ct.reconstruct import Method, Settings
 from sciml.typing import documented
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from sciml.ct.scan import Scan
+
+_ABOUT_SCANS = "SCAN: .mat, .h5, .nxs, .json (CTSimU), .toml (TIFF, raw), .sinoparams, .txrm, .npz."
+
+
+@dataclasses.dataclass(frozen=True)
+class InfoConfig:
+    """Which scan."""
+
+    scan: Path = documented("the scan; may stand first, without --scan")
+    angles: tuple[float, ...] = documented("first and last angle in degrees, for files that have none", ())
+
+    def __post_init__(self):
+        _check_angles(self.angles)
 
 
 @dataclasses.dataclass(frozen=True)
 class ReconstructConfig:
     """Which scan, which method, which pixels."""
 
-    scan: Path = documented("the scan: HTC 2022 .mat or .npz; may stand first, without --scan")
-    method: Method = documented("method", "tv")
+    scan: Path = documented("the scan; may stand first, without --scan")
+    method: Method = documented("fbp (fdk), sirt, sart, cgls, tv, pwls", "tv")
     views: int | None = documented("use that many equally spaced views; default all", None)
+    row: int | None = documented("one row of a parallel panel, from the top; default the whole volume", None)
     rows: int | None = documented("rows and columns of the image; default the bins, at most 512", None)
     pixel: float | None = documented("side of a pixel; default to cover what every view sees", None)
+    angles: tuple[float, ...] = documented("first and last angle in degrees, for files that have none", ())
+    calibrate: tuple[str, ...] = documented(
+        "fit these first, of axis_shift, detector_offset, angles, source_to_axis, ...", ()
+    )
     precision: Literal["float32", "float64"] = documented("float32 or float64", "float32")
     settings: Settings = documented("settings of the methods", Settings())
 
@@ -32,55 +54,165 @@ class ReconstructConfig:
                 raise ValueError(f"{name} is {value}: give at least 1")
         if self.pixel is not None and not self.pixel > 0:
             raise ValueError(f"pixel is {self.pixel}: give a positive length")
+        _check_angles(self.angles)
+
+
+def _check_angles(angles: tuple[float, ...]) -> None:
+    if len(angles) not in (0, 2):
+        raise ValueError(f"angles is {angles}: give the first and the last, in degrees")
+
+
+def scan_first(argv: list[str]) -> list[str]:
+    """The arguments with a scan that stands first named by its key; a configuration stays where it is."""
+    from sciml.ct.described import is_description
+
+    first = argv[0] if argv else "--help"
+    if not argv or first.startswith("-"):
+        return [first, *argv[1:]]
+    if first.endswith(".toml") and Path(first).is_file() and not is_description(Path(first)):
+        return argv
+    return [f"--scan={first}", *argv[1:]]
+
+
+def load_scan(path: Path, angles: tuple[float, ...], row: int | None = None) -> Scan:
+    """Reads a scan, with errors as the command line shows them."""
+    from sciml.ct.io import read_scan
+
+    try:
+        scan = read_scan(path, angles=(angles[0], angles[1]) if angles else None)
+        return scan if row is None else scan.row(row)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def info(argv: list[str]) -> int:
+    """Prints what a scan holds."""
+    config, _, _ = parse_arguments(
+        scan_first(argv),
+        InfoConfig,
+        RunOptions,
+        command="ct info",
+        about=f"What a scan holds: sciml ct info SCAN. {_ABOUT_SCANS}",
+    )
+    scan = load_scan(config.scan, config.angles)
+    for name, value in describe(scan).items():
+        print(f"{name:24s} {value}")
+    for note in scan.notes:
+        print(f"note: {note}")
+    return 0
+
+
+def describe(scan: Scan) -> dict[str, str]:
+    """What `sciml ct info` says, line by line."""
+    import jax
+    import numpy as np
+
+    from sciml.ct.geometry import bin_of_axis
+    from sciml.ct.reconstruct import projector_of
+    from sciml.ct.scan import GEOMETRIES, field_of_view
+    from sciml.ct.volume_geometry import VolumeGeometry
+    from sciml.ct.volume_projector import VolumeProjector
+
+    geometry, unit = scan.geometry, scan.unit
+    kind = next(name for name, made in GEOMETRIES.items() if isinstance(geometry, made))
+    degrees = np.rad2deg(np.unwrap(np.asarray(geometry.angles, np.float64)))
+    lines = {"scan": scan.name, "geometry": kind}
+    if isinstance(geometry, VolumeGeometry):
+        lines["geometry"] = "parallel beam, panel" if geometry.is_parallel else "cone beam, panel"
+        lines["views, rows, bins"] = " x ".join(map(str, geometry.shape))
+        lines["spacing"] = (
+            f"{np.linalg.norm(geometry.v_step[0]):.6g} x {np.linalg.norm(geometry.u_step[0]):.6g} {unit}"
+        )
+        camera = np.asarray(jax.vmap(lambda view: view.camera())(geometry.scanner()))
+        axis = camera[:, 0, 3] / camera[:, 2, 3]
+        if not geometry.is_parallel:
+            distance = np.linalg.norm(np.asarray(geometry.source)[:, :3], axis=1)
+            lines["source to origin"] = _range(distance, unit)
+            lines["source to panel"] = _range(
+                np.linalg.norm(np.asarray(geometry.source)[:, :3] - np.asarray(geometry.middle), axis=1), unit
+            )
+    else:
+        lines["views, bins"] = " x ".join(map(str, geometry.shape))
+        lines["spacing"] = f"{float(np.mean(geometry.spacing)):.6g} {unit}"
+        for name in ("source_to_axis", "source_to_detector", "detector_offset", "axis_shift"):
+            if hasattr(geometry, name):
+                lines[name] = _range(np.asarray(getattr(geometry, name)), unit)
+        axis = np.asarray(bin_of_axis(geometry))
+    steps = np.diff(degrees)
+    lines["angles"] = f"{degrees[0]:.6g} to {degrees[-1]:.6g} degrees"
+    if len(steps):
+        lines["step"] = _range(steps, "degrees")
+    lines["axis seen in bin"] = f"{_range(axis, '')}(of 0 to {geometry.bins - 1})"
+    radius, height = field_of_view(geometry)
+    lines["field of view"] = f"radius {radius:.6g} {unit}" + (
+        f", height {height:.6g} {unit}" if height else ""
+    )
+    lines["line integrals"] = f"{scan.sinogram.min():.4g} to {scan.sinogram.max():.4g}"
+    grid = scan.grid()
+    lines["default image"] = f"{' x '.join(map(str, grid.shape))}, pixel {grid.pixel:.4g} {unit}"
+    needed = 4 * (3 * np.prod(geometry.shape) + 6 * np.prod(grid.shape))
+    if isinstance(geometry, VolumeGeometry):
+        projector = projector_of(geometry, grid)
+        assert isinstance(projector, VolumeProjector)
+        needed = projector.memory_estimate()
+    lines["memory of a projection"] = f"{needed / 2**20:.0f} MiB"
+    return lines
+
+
+def _range(values: np.ndarray, unit: str) -> str:
+    low, high = float(values.min()), float(values.max())
+    text = f"{low:.6g}" if high - low <= 1e-5 * max(abs(high), 1e-12) else f"{low:.6g} to {high:.6g}"
+    return f"{text} {unit}"
 
 
 def reconstruct(argv: list[str]) -> int:
     """Reconstructs a measured scan."""
-    first = argv[0] if argv else "--help"
-    named = not first.startswith("-") and not first.endswith(".toml") and not Path(first).is_dir()
-    config, options, _ = parse_arguments(
-        [f"--scan={first}", *argv[1:]] if named else argv,
+    config, options, path = parse_arguments(
+        scan_first(argv),
         ReconstructConfig,
         RunOptions,
         command="ct reconstruct",
-        about="Reconstruct a measured scan: sciml ct reconstruct SCAN --method tv --views 16.",
+        about=f"Reconstruct a scan: sciml ct reconstruct SCAN --method tv --views 16. {_ABOUT_SCANS}",
     )
     use_precision(config.precision)
     from sciml.cli import ct_figures
     from sciml.ct import reconstruct as library
-    from sciml.ct.io import read_scan
     from sciml.report import Report
 
-    scan = read_scan(config.scan)
-    scan = scan if config.views is None else scan.thinned(config.views)
+    scan = load_scan(config.scan, config.angles, config.row)
     try:
+        scan = scan if config.views is None else scan.thinned(config.views)
+        calibrated: dict[str, Any] = {}
+        if config.calibrate:
+            scan, calibrated = calibrated_scan(scan, config.calibrate)
         grid = scan.grid(config.rows, config.pixel)
-        grid_text = f"{grid.rows} x {grid.rows} pixels of {grid.pixel:.4g} {scan.unit}"
+        text = f"{' x '.join(map(str, grid.shape))} pixels of {grid.pixel:.4g} {scan.unit}"
         with open_run(options, config, f"ct-reconstruct-{scan.name}") as run:
             outcome = library.reconstruct(config.method, scan.sinogram, scan.geometry, grid, config.settings)
-            views, bins = scan.geometry.shape
             row = {
                 "method": config.method,
-                "views": views,
-                "bins": bins,
+                "views": scan.geometry.views,
+                "bins": scan.geometry.bins,
                 "residual": outcome.residual,
                 "seconds_with_compilation": round(outcome.seconds, 3),
                 **outcome.extra,
+                **calibrated,
             }
             run.write_metrics({**row, "notes": scan.notes, "unit": scan.unit})
             data = ct_figures.dataset(grid, {config.method: outcome.image}, scan.unit, scan)
             data.attrs["config"] = dump_toml(config)
             write_netcdf(data, run.path / "result.nc")
-            page = Report(f"{scan.name} by {config.method}", f"{views} views of {bins} bins, {grid_text}")
-            page.command(_command("ct reconstruct", None, argv))
+            write_tiff(run.path / "result.tif", outcome.image, grid.pixel, scan.unit)
+            page = Report(f"{scan.name} by {config.method}", f"{scan.geometry.views} views, {text}")
+            page.command(_command("ct reconstruct", path, argv))
             page.table([row])
             if scan.notes:
                 page.text("\n".join(f"- {note}" for note in scan.notes))
             figure = ct_figures.reconstruction(grid, outcome.image, scan, config.method)
             page.figure(
                 run.figure("reconstruction", figure),
-                "Image, sinogram and the profile along the middle row.",
-                f"Image reconstructed from {scan.name}, its sinogram, and a profile.",
+                "Image, line integrals and a profile; of a volume three sections through its middle.",
+                f"Image reconstructed from {scan.name}, its line integrals, and a profile.",
             )
             page.write(run.report)
     except ValueError as error:
@@ -88,72 +220,45 @@ def reconstruct(argv: list[str]) -> int:
     for note in scan.notes:
         print(f"note: {note}")
     print(_text_table([row]))
+    print(f"image: {run.path / 'result.tif'}")
     print(f"report: {run.report}")
     return 0
 
 
-def evaluate(argv: list[str]) -> int:
-    """Compares methods on phantoms with closed-form sinograms."""
-    config, options, path = parse_arguments(
-        argv,
-        Protocol,
-        RunOptions,
-        command="ct evaluate",
-        about="Compare reconstruction methods on phantoms with closed-form sinograms.",
-    )
-    use_precision(config.precision)
-    from sciml.cli import ct_figures
-    from sciml.ct import evaluate as library
-    from sciml.report import Report
+def calibrated_scan(scan: Scan, free: tuple[str, ...]) -> tuple[Scan, dict[str, Any]]:
+    """The scan with parts of its geometry fitted to it, and what was found."""
+    import numpy as np
 
-    with open_run(options, config, f"ct-evaluate-{path.stem}" if path else "ct-evaluate") as run:
+    from sciml.ct.calibration import calibrate, centre_of_rotation
+    from sciml.ct.geometry import ParallelBeam, bin_of_axis
+    from sciml.ct.volume_geometry import VolumeGeometry
 
-        def report(case: Case) -> None:
-            run.log(
-                {"phantom": case.phantom, "views": case.views, "noise": case.noise, "methods": case.rows()}
-            )
-            print(_text_table(_rows(case), title=_title(case)), flush=True)
+    geometry = scan.geometry
+    if isinstance(geometry, VolumeGeometry):
+        raise ValueError("calibrate: only scans in the plane can be calibrated; choose a row of the panel")
+    if isinstance(geometry, ParallelBeam) and "axis_shift" in free:
+        shift = centre_of_rotation(np.asarray(scan.sinogram), geometry)
+        geometry = dataclasses.replace(geometry, axis_shift=shift)
+    grid = scan.grid(min(geometry.bins, 256))
+    fitted = calibrate(scan.sinogram, geometry, grid, free=free)  # pyright: ignore[reportArgumentType]
+    found: dict[str, Any] = {"axis_seen_in_bin": float(np.mean(bin_of_axis(fitted.geometry)))}
+    for name in free:
+        change = np.asarray(getattr(fitted.geometry, name)) - np.asarray(getattr(scan.geometry, name))
+        found[f"{name}_changed_by"] = float(np.sqrt(np.mean(change**2)) if change.ndim else change)
+    return dataclasses.replace(scan, geometry=fitted.geometry), found
 
-        cases = library.evaluate(config, progress=report)
-        metrics: dict[str, Any] = {}
-        for case in cases:
-            by_noise = metrics.setdefault(case.phantom, {}).setdefault(str(case.views), {})
-            by_noise[f"{case.noise:g}"] = case.rows()
-        run.write_metrics(metrics)
-        data = ct_figures.evaluation_dataset(config, cases)
-        data.attrs["config"] = dump_toml(config)
-        write_netcdf(data, run.path / "result.nc")
-        page = Report(
-            "Reconstruction from few views",
-            f"{config.geometry} beam, {config.bins} bins, {config.rows} x {config.rows} pixels, "
-            f"seed {config.seed}, {config.precision}",
+
+def write_tiff(path: Path, image: np.ndarray, pixel: float, unit: str) -> None:
+    """Writes an image, or a volume as slices from the top, as float32 with the size of a pixel."""
+    import numpy as np
+    import tifffile
+
+    from sciml.files import replacing
+
+    with replacing(path) as temporary:
+        tifffile.imwrite(
+            temporary,
+            np.asarray(image, np.float32),
+            photometric="minisblack",
+            metadata={"axes": "ZYX"[-image.ndim :], "PhysicalSizeX": pixel, "PhysicalSizeXUnit": unit},
         )
-        page.text(
-            "The line integrals are closed forms averaged over the bins, the truth is the average over every"
-            " pixel. `psnr` is against the truth with its range of values; `residual` is the misfit of the"
-            " line integrals relative to their norm; `weight` is the weight of the total variation, chosen"
-            " without the truth."
-        )
-        page.command(_command("ct evaluate", path, argv))
-        for case in cases:
-            page.heading(_title(case))
-            page.table(_rows(case), highlight={"psnr": "max", "ssim": "max"})
-            name = f"{case.phantom}-{case.views}-{case.noise:g}"
-            figure = ct_figures.comparison(config.grid, case)
-            page.figure(
-                run.figure(name, figure),
-                "Truth, reconstructions on the same scale, the sinogram, and profiles along the middle row.",
-                f"Reconstructions of {case.phantom} from {case.views} views beside the truth.",
-            )
-        page.write(run.report)
-    print(f"report: {run.report}")
-    return 0
-
-
-def _title(case: Case) -> str:
-    return f"{case.phantom}, {case.views} views, {100 * case.noise:g} % noise"
-
-
-def _rows(case: Case) -> list[dict[str, Any]]:
-    keys = dict.fromkeys(key for row in case.rows().values() for key in row)
-    return [{"method": name, **{key: row.get(key, "") for key in keys}} for name, row in case.rows().items()]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sciml import plot
+from sciml.ct.grid import ImageGrid, VolumeGrid
 
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
     from sciml.ct.evaluate import Case, Protocol
-    from sciml.ct.grid import ImageGrid
     from sciml.ct.scan import Scan
 
 
@@ -39,17 +40,70 @@ def _limits(image: Any) -> tuple[float, float]:
     return (float(low), float(high)) if high > low else (float(low), float(low) + 1)
 
 
-def reconstruction(grid: ImageGrid, image: Any, scan: Scan, method: str) -> Figure:
-    """One image with its sinogram and the profile along the middle row."""
+def _sections(grid: ImageGrid | VolumeGrid, image: Any) -> list[tuple[str, Any]]:
+    """The image, or the three sections through the middle of a volume."""
+    if isinstance(grid, ImageGrid):
+        return [("", image)]
+    k, j, i = (size // 2 for size in grid.shape)
+    return [("middle slice", image[k]), ("front", image[:, j]), ("side", image[:, :, i])]
+
+
+def _section(ax: Any, grid: ImageGrid | VolumeGrid, image: Any, limits: Any, title: str, unit: str) -> Any:
+    if isinstance(grid, ImageGrid):
+        return _image(ax, grid, image, limits, title, unit)
+    shown = ax.imshow(image, vmin=limits[0], vmax=limits[1], cmap="gray")
+    ax.set_title(title)
+    return shown
+
+
+def _row(grid: ImageGrid | VolumeGrid, image: Any) -> Any:
+    """Values along the middle row (of the middle slice)."""
+    plane = image if image.ndim == 2 else image[image.shape[0] // 2]
+    return plane[plane.shape[0] // 2]
+
+
+def reconstruction(grid: ImageGrid | VolumeGrid, image: Any, scan: Scan, method: str) -> Figure:
+    """One image with its line integrals and the profile along the middle row; of a volume three sections."""
     unit = "1" if scan.unit == "1" else f"1/{scan.unit}"
+    sections = _sections(grid, image)
     with plot.style():
-        figure, (left, middle, right) = plot.figure(1, 3, width=11.0, height=3.6)
-        shown = _image(left, grid, image, _limits(image), f"{scan.name}, {method}", scan.unit)
-        figure.colorbar(shown, ax=left, label=f"attenuation [{unit}]")
-        figure.colorbar(_sinogram(middle, scan.sinogram), ax=middle, label="line integral")
-        right.plot(grid.x, image[grid.rows // 2], linewidth=0.9)
+        columns = len(sections) + 2
+        figure, axes = plot.figure(1, columns, width=3.6 * columns, height=3.6)
+        for ax, (where, section) in zip(axes, sections, strict=False):
+            title = where or f"{scan.name}, {method}"
+            shown = _section(ax, grid, section, _limits(image), title, scan.unit)
+        figure.colorbar(shown, ax=axes[len(sections) - 1], label=f"attenuation [{unit}]")
+        flat = scan.sinogram if scan.sinogram.ndim == 2 else scan.sinogram[:, scan.sinogram.shape[1] // 2]
+        middle, right = axes[-2], axes[-1]
+        figure.colorbar(_sinogram(middle, flat), ax=middle, label="line integral")
+        right.plot(grid.x, _row(grid, image), linewidth=0.9)
         right.set(xlabel=f"x [{scan.unit}]", ylabel=f"attenuation [{unit}]", title="middle row")
         right.grid(True)
+    return figure
+
+
+def side_by_side(
+    grid: ImageGrid | VolumeGrid, reference: Any, images: Mapping[str, Any], unit: str
+) -> Figure:
+    """Reference and images on one scale, their differences below, and profiles along the middle row."""
+    first = _sections(grid, reference)[0][1]
+    limits = _limits(reference)
+    span = (limits[1] - limits[0]) / 2
+    with plot.style():
+        figure, axes = plot.figure(2, len(images) + 1, width=2.9 * (len(images) + 1), height=5.8)
+        _section(axes[0, 0], grid, first, limits, "reference", unit)
+        axes[1, 0].plot(grid.x, _row(grid, reference), color="black", linewidth=2, alpha=0.5)
+        for k, (name, image) in enumerate(images.items(), 1):
+            section = _sections(grid, image)[0][1]
+            shown = _section(axes[0, k], grid, section, limits, name, unit)
+            difference = axes[1, k].imshow(section - first, vmin=-span, vmax=span, cmap="RdBu_r")
+            axes[1, k].set_title("minus reference")
+            axes[1, 0].plot(grid.x, _row(grid, image), linewidth=0.8, label=name)
+        figure.colorbar(shown, ax=axes[0, -1], shrink=0.8)
+        figure.colorbar(difference, ax=axes[1, -1], shrink=0.8)
+        axes[1, 0].set(title="middle row", xlabel="x" if unit == "1" else f"x [{unit}]")
+        axes[1, 0].legend(fontsize=6)
+        axes[1, 0].grid(True)
     return figure
 
 
@@ -81,24 +135,30 @@ def comparison(grid: ImageGrid, case: Case) -> Figure:
     return figure
 
 
-def dataset(grid: ImageGrid, images: Mapping[str, Any], unit: str, scan: Scan | None = None) -> xr.Dataset:
-    """Images over (method, y, x) with units, and the sinogram over (view, bin) when there is one."""
+def dataset(
+    grid: ImageGrid | VolumeGrid, images: Mapping[str, Any], unit: str, scan: Scan | None = None
+) -> xr.Dataset:
+    """Images over (method, y, x), or (method, z, y, x), with units, and the line integrals of a scan."""
     import xarray as xr
 
     inverse = "1" if unit == "1" else f"1/{unit}"
     stack = np.stack([np.asarray(image) for image in images.values()])
+    axes = ("z", "y", "x")[-len(grid.shape) :]
+    places = {
+        axis: (axis, getattr(grid, axis), {"units": unit, "long_name": "pixel centre"}) for axis in axes
+    }
     data = xr.Dataset(
-        {"attenuation": (("method", "y", "x"), stack, {"units": inverse, "cell_methods": "area: mean"})},
-        {
-            "method": list(images),
-            "y": ("y", grid.y, {"units": unit, "long_name": "pixel centre, first row on top"}),
-            "x": ("x", grid.x, {"units": unit, "long_name": "pixel centre"}),
-        },
+        {"attenuation": (("method", *axes), stack, {"units": inverse, "cell_methods": "area: mean"})},
+        {"method": list(images), **places},
         {"pixel": grid.pixel},
     )
     if scan is not None:
-        data["sinogram"] = (("view", "bin"), scan.sinogram, {"units": "1", "long_name": "line integral"})
+        panel = ("view", "bin") if scan.sinogram.ndim == 2 else ("view", "row", "bin")
+        data["sinogram"] = (panel, scan.sinogram, {"units": "1", "long_name": "line integral"})
         data["angle"] = ("view", np.asarray(scan.geometry.angles), {"units": "rad"})
+        for field in dataclasses.fields(scan.geometry):
+            if field.name not in ("angles", "bins", "rows"):
+                data.attrs[field.name] = np.asarray(getattr(scan.geometry, field.name)).ravel()
     return data
 
 
@@ -121,6 +181,7 @@ def evaluation_dataset(protocol: Protocol, cases: list[Case]) -> xr.Dataset:
         {
             "method": methods,
             "phantom": ("case", [case.phantom for case in cases]),
+            "turn": ("case", [case.turn for case in cases], {"units": "degree"}),
             "views": ("case", [case.views for case in cases]),
             "noise": ("case", [case.noise for case in cases]),
             "y": ("y", grid.y, {"units": "1"}),

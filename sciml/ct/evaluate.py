@@ -27,6 +27,7 @@ class Protocol:
         "phantoms by name", ("hollow-square", "slotted-blocks", "curved-part")
     )
     views: tuple[int, ...] = documented("numbers of views", (16,))
+    turns: tuple[float, ...] = documented("degrees by which the phantoms are turned, one case each", (0.0,))
     noise: tuple[float, ...] = documented(
         "standard deviations in parts of the largest line integral", (0.0, 0.01)
     )
@@ -53,6 +54,8 @@ class Protocol:
                 raise ValueError(f"{name} is {getattr(self, name)}: give at least {least}")
         if not self.views or min(self.views) < 1:
             raise ValueError(f"views is {self.views}: give numbers of at least 1")
+        if not self.turns:
+            raise ValueError("turns must name at least one angle")
         if not self.noise or min(self.noise) < 0:
             raise ValueError(f"noise is {self.noise}: give numbers of at least 0")
 
@@ -75,6 +78,7 @@ class Case:
     """One phantom in one scan, by all methods."""
 
     phantom: str
+    turn: float
     views: int
     noise: float
     truth: np.ndarray
@@ -101,18 +105,30 @@ def evaluate(protocol: Protocol, progress: Callable[[Case], None] = lambda case:
     for views in protocol.views:
         geometry = protocol.scan(views)
         for name in protocol.phantoms:
-            phantom = PHANTOMS[name]()
-            truth, clean = phantom.raster(protocol.grid), phantom.sinogram(geometry, samples=5)
-            for number, relative in enumerate(protocol.noise):
-                key = jax.random.key(protocol.seed + number)
-                data = np.asarray(with_gaussian_noise(clean, relative, key=key))
-                settings = protocol.settings
-                if protocol.known_noise:
-                    settings = dataclasses.replace(settings, noise=relative * float(clean.max()))
-                outcomes = {
-                    method: reconstruct(method, data, geometry, protocol.grid, settings)  # pyright: ignore
-                    for method in protocol.methods
-                }
-                cases.append(Case(name, views, relative, truth, data, outcomes))
-                progress(cases[-1])
+            for relative in protocol.noise:
+                for number, turn in enumerate(protocol.turns):
+                    phantom = PHANTOMS[name]().turned(float(np.deg2rad(turn)))
+                    truth, clean = phantom.raster(protocol.grid), phantom.sinogram(geometry, samples=5)
+                    key = jax.random.key(protocol.seed + number)
+                    data = np.asarray(with_gaussian_noise(clean, relative, key=key))
+                    settings = protocol.settings
+                    if protocol.known_noise:
+                        settings = dataclasses.replace(settings, noise=relative * float(clean.max()))
+                    outcomes = {
+                        method: reconstruct(method, data, geometry, protocol.grid, settings)  # pyright: ignore
+                        for method in protocol.methods
+                    }
+                    cases.append(Case(name, turn, views, relative, truth, data, outcomes))
+                    progress(cases[-1])
     return cases
+
+
+def means(cases: list[Case]) -> dict[str, dict[str, Any]]:
+    """Means of the scores over cases that differ only in the turn, by method, with the spread of the PSNR."""
+    tables = [case.rows() for case in cases]
+    found: dict[str, dict[str, Any]] = {}
+    for name, row in tables[0].items():
+        found[name] = {key: float(np.mean([table[name][key] for table in tables])) for key in row}
+        if len(cases) > 1:
+            found[name]["psnr_std"] = float(np.std([table[name]["psnr"] for table in tables]))
+    return found

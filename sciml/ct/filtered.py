@@ -195,7 +195,8 @@ def _feldkamp(projections: Array, geometry: VolumeGeometry, grid: VolumeGrid, fi
         view, values, share, step = each
         weighted = values * share * _feldkamp_weight(view, row, jnp.arange(geometry.bins, dtype=dtype))
         filtered = _convolve(weighted, jnp.linalg.norm(view.u_step), filter)
-        flat = jnp.pad(filtered, ((1, 2), (1, 2))).ravel()
+        padded = jnp.pad(filtered, ((1, 2), (1, 3)))
+        flat = jax.lax.complex(padded[:, :-1], jnp.diff(padded)).ravel()
         camera = view.camera()
         depth = 1 / (camera[2, 0] * x + camera[2, 1] * y + camera[2, 2] * z + camera[2, 3])
         u = (camera[0, 0] * x + camera[0, 1] * y + camera[0, 2] * z + camera[0, 3]) * depth
@@ -203,11 +204,11 @@ def _feldkamp(projections: Array, geometry: VolumeGeometry, grid: VolumeGrid, fi
         u, v = jnp.clip(u, -1, geometry.bins), jnp.clip(v, -1, geometry.rows)
         left, top = jnp.floor(u), jnp.floor(v)
         index = (top.astype(jnp.int32) + 1) * columns + left.astype(jnp.int32) + 1
-        q00, q01, q10, q11 = (
-            flat.at[index + shift].get(mode="promise_in_bounds") for shift in (0, 1, columns, columns + 1)
-        )
-        upper, lower = q00 + (u - left) * (q01 - q00), q10 + (u - left) * (q11 - q10)
-        return total + step * depth**2 * (upper + (v - top) * (lower - upper)), None
+        # look-ups keep a loop from being vectorised: arithmetic is done before them
+        index, right, down, scale = jax.lax.optimization_barrier((index, u - left, v - top, step * depth**2))
+        above, below = (flat.at[index + shift].get(mode="promise_in_bounds") for shift in (0, columns))
+        upper, lower = above.real + right * above.imag, below.real + right * below.imag
+        return total + scale * (upper + down * (lower - upper)), None
 
     start = jnp.zeros(grid.shape, dtype)
     return jax.lax.scan(add, start, (scanner, projections, share, step.astype(dtype)))[0]

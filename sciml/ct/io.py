@@ -24,7 +24,7 @@ import numpy as np
 
 from sciml.ct.counts import interpolated, line_integrals
 from sciml.ct.geometry import FanBeam, ParallelBeam
-from sciml.ct.scan import GEOMETRIES, Scan
+from sciml.ct.scan import GEOMETRIES, Geometry, Scan
 from sciml.ct.volume_geometry import VolumeGeometry
 
 
@@ -101,6 +101,23 @@ def checked(scan: Scan, path: Path) -> Scan:
     if geometry.bins == 1:
         notes.append("a single detector bin: no image can be told from it")
     return dataclasses.replace(scan, sinogram=sinogram, geometry=geometry, notes=tuple(notes))
+
+
+def _repeats(geometry: Geometry) -> bool:
+    """Whether the last view is taken from where the first one is."""
+    if geometry.views < 3:
+        return False
+    if isinstance(geometry, VolumeGeometry):
+        vectors = [
+            np.asarray(each, np.float64) for each in (geometry.source, geometry.middle, geometry.u_step)
+        ]
+        step = max(np.linalg.norm(each[1] - each[0]) / np.linalg.norm(each[0]) for each in vectors[1:])
+        return all(
+            np.linalg.norm(each[-1] - each[0]) <= 0.02 * step * np.linalg.norm(each[0]) for each in vectors
+        )
+    angles = np.asarray(geometry.angles, np.float64)
+    turns = (angles[-1] - angles[0]) / (2 * np.pi)
+    return round(turns) != 0 and abs(turns - round(turns)) < 0.02 * abs(turns) / (len(angles) - 1)
 
 
 # ------------------------------------------------------------------------------------------ npz, mat

@@ -142,6 +142,17 @@ class Phantom(eqx.Module):
                     total += np.asarray(shape.contains(x, y)) * np.asarray(shape.value)
         return total / samples**2
 
+    def turned(self, angle: float) -> Self:
+        """The phantom turned counter-clockwise about the rotation axis by an angle [rad]."""
+        cos, sin = float(np.cos(angle)), float(np.sin(angle))
+
+        def one(shape: AbstractShape) -> AbstractShape:
+            x, y = shape.centre
+            centre = cos * x - sin * y, sin * x + cos * y
+            return type(shape)(centre, shape.size, shape.value, shape.angle + angle)  # pyright: ignore
+
+        return type(self)([one(shape) for shape in self.shapes])
+
     def scaled(self, length: float, value: float = 1.0) -> Self:
         """The phantom with all lengths and all attenuations multiplied."""
 

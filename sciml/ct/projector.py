@@ -130,7 +130,7 @@ def _crossings(view: AbstractView, bins: Array, grid: ImageGrid, sideways: bool)
     return start, -sign * l1 / l0, jnp.where(driven, grid.pixel / abs(l0), 0)
 
 
-def _pairs(padded: Array) -> Array:
+def pairs_of(padded: Array) -> Array:
     """Every value with the step to its right neighbour, as one complex number: one look-up instead of two."""
     return jax.lax.complex(padded[..., :-1], jnp.diff(padded))
 
@@ -217,7 +217,7 @@ def _driven(view: AbstractView, bins: int, dtype: Any) -> tuple[Array, Array]:
 def _plain_project(scanner: AbstractView, image: Array, sizes) -> Array:
     grid, bins, _ = sizes
     padding = ((0, 0), (1, 2))
-    upright, sideways = _pairs(jnp.pad(image, padding)), _pairs(jnp.pad(image.T, padding))
+    upright, sideways = pairs_of(jnp.pad(image, padding)), pairs_of(jnp.pad(image.T, padding))
     nothing = jnp.zeros(bins, image.dtype)
 
     @jax.checkpoint

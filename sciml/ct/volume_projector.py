@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from sciml.ct.grid import VolumeGrid
 from sciml.ct.linear import differentiable_pair
-from sciml.ct.projector import AbstractProjector
+from sciml.ct.projector import AbstractProjector, pairs_of
 from sciml.ct.volume_geometry import PanelView, VolumeGeometry
 
 
@@ -122,28 +122,25 @@ def _rays(view: PanelView, row: Array, bin: Array, grid: VolumeGrid, axis: int):
 
 
 def _project_view(
-    view: PanelView, padded: Array, grid: VolumeGrid, panel: tuple[int, int], axis: int
+    view: PanelView, pairs: Array, grid: VolumeGrid, panel: tuple[int, int], axis: int
 ) -> Array:
-    """Integrals of the rays of one driving axis; `padded` is the turned volume, each plane with one line of
-    zeros before and two behind.
-    """
-    dtype = padded.dtype
+    """Integrals of the rays of one driving axis; `pairs` of the turned volume, zeros around its planes."""
+    dtype = pairs.real.dtype
     row, bin = jnp.arange(panel[0], dtype=dtype)[:, None], jnp.arange(panel[1], dtype=dtype)
     ((b0, bk), (c0, ck)), weight, _ = _rays(view, row, bin, grid, axis)
-    planes, rows, columns = padded.shape
-    flat = padded.reshape(planes, -1)
+    planes, rows, columns = pairs.shape
+    flat = pairs.reshape(planes, -1)
 
     def add(total, each):
         values, k = each
         b = jnp.clip(b0 + bk * k, -1, rows - 3)
-        c = jnp.clip(c0 + ck * k, -1, columns - 3)
+        c = jnp.clip(c0 + ck * k, -1, columns - 2)
         left_b, left_c = jnp.floor(b), jnp.floor(c)
         index = (left_b.astype(jnp.int32) + 1) * columns + left_c.astype(jnp.int32) + 1
-        q00, q01, q10, q11 = (
-            values.at[index + shift].get(mode="promise_in_bounds") for shift in (0, 1, columns, columns + 1)
-        )
-        t, s = c - left_c, b - left_b
-        upper, lower = q00 + t * (q01 - q00), q10 + t * (q11 - q10)
+        # look-ups keep a loop from being vectorised: arithmetic is done before them
+        index, t, s = jax.lax.optimization_barrier((index, c - left_c, b - left_b))
+        above, below = (values.at[index + shift].get(mode="promise_in_bounds") for shift in (0, columns))
+        upper, lower = above.real + t * above.imag, below.real + t * below.imag
         return total + upper + s * (lower - upper), None
 
     numbers = jnp.arange(planes, dtype=dtype)
@@ -160,8 +157,8 @@ def _backproject_view(
     camera = view.camera()
     pixels = jnp.arange(panel[0], dtype=dtype)[:, None], jnp.arange(panel[1], dtype=dtype)
     (b_lines, c_lines), weight, _ = _rays(view, *pixels, grid, axis)
-    table = jnp.stack([*b_lines, *c_lines, weight * values], -1)
-    table = jnp.pad(table, ((1, 1), (1, 1), (0, 0))).reshape(-1, 5)
+    lines = [jnp.pad(line, 1).ravel() for pair in (b_lines, c_lines) for line in pair]
+    weighted = jnp.pad(weight * values, 1).ravel()
     (a0, da, planes), (b0, db, rows), (c0, dc, columns) = (_axis(grid, component) for component in order)
     b, c = jnp.arange(rows, dtype=dtype)[:, None], jnp.arange(columns, dtype=dtype)
     edge_b, edge_c = jnp.arange(-1, rows + 1, dtype=dtype)[:, None], jnp.arange(-1, columns + 1, dtype=dtype)
@@ -177,17 +174,18 @@ def _backproject_view(
 
         first_u = jnp.clip(lowest(u), -taps[1], panel[1]).astype(jnp.int32) + 1
         first_v = jnp.clip(lowest(v), -taps[0], panel[0]).astype(jnp.int32) + 1
+        # where the rays of all pixels cross this plane
+        at_b, at_c = (start + slope * k for start, slope in (lines[:2], lines[2:]))
+        crossing = jax.lax.complex(at_b, at_c)
+        first_u, first_v, crossing = jax.lax.optimization_barrier((first_u, first_v, crossing))
         total = jnp.zeros((rows, columns), dtype)
         for tap_v in range(taps[0]):
             line = jnp.clip(first_v + tap_v, 0, panel[0] + 1) * (panel[1] + 2)
             for tap_u in range(taps[1]):
                 index = line + jnp.clip(first_u + tap_u, 0, panel[1] + 1)
-                start_b, slope_b, start_c, slope_c, value = (
-                    table[:, i].at[index].get(mode="promise_in_bounds") for i in range(5)
-                )
-                hat_b = jnp.maximum(0, 1 - abs(start_b + slope_b * k - b))
-                hat_c = jnp.maximum(0, 1 - abs(start_c + slope_c * k - c))
-                total += hat_b * hat_c * value
+                at, value = (each.at[index].get(mode="promise_in_bounds") for each in (crossing, weighted))
+                hats = jnp.maximum(0, 1 - abs(at.real - b)) * jnp.maximum(0, 1 - abs(at.imag - c))
+                total += hats * value
         return total
 
     return jax.lax.map(one_plane, jnp.arange(planes, dtype=dtype))
@@ -201,7 +199,8 @@ def _drives(view: PanelView, panel: tuple[int, int], grid: VolumeGrid, dtype: An
 
 def _plain_project(scanner: PanelView, volume: Array, sizes) -> Array:
     grid, panel, _ = sizes
-    turned = [jnp.pad(volume.transpose(_TURN[axis]), ((0, 0), (1, 2), (1, 2))) for axis in range(3)]
+    padding = ((0, 0), (1, 2), (1, 2))
+    turned = [pairs_of(jnp.pad(volume.transpose(_TURN[axis]), padding)) for axis in range(3)]
     nothing = jnp.zeros(panel, volume.dtype)
 
     @jax.checkpoint
