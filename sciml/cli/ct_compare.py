@@ -98,9 +98,10 @@ def compare(argv: list[str]) -> int:
             page = Report(f"{scan.name} from few views", f"{' x '.join(map(str, grid.shape))} pixels")
             page.command(_command("ct compare", path, argv))
             noisy = "the filtered backprojection of all views, which is noisy"
+            against = "the image given" if config.reference else noisy
             page.text(
-                f"`psnr` and `ssim` are against {'the image given' if config.reference else noisy}; `dice` and"
-                " `mcc` compare what is above half of the material's attenuation with the segmentation."
+                f"`psnr` and `ssim` are against {against}; `dice` and `mcc` compare what is above half of the"
+                " material's attenuation with the segmentation."
             )
             table = [
                 {"views": views, "method": method, **row}

@@ -108,8 +108,8 @@ def read_images(paths: Sequence[Path]) -> np.ndarray:
             raise ValueError(f"{path}: no such file") from error
         except (tifffile.TiffFileError, ValueError, OSError) as error:
             raise ValueError(f"{path}: not a readable TIFF file: {error}") from error
-        if image.ndim not in (2, 3):
-            raise ValueError(f"{path}: an image of shape {image.shape}: expected grey values")
+        if image.ndim not in (2, 3) or not image.size:
+            raise ValueError(f"{path}: not a readable TIFF of grey values: shape {image.shape}")
         images.extend(image if image.ndim == 3 else image[None])
         if images[-1].shape != images[0].shape:
             raise ValueError(f"{path}: shape {images[-1].shape}, the first image has {images[0].shape}")

@@ -75,12 +75,7 @@ def _readers() -> dict[str, Callable[..., Scan]]:
 def checked(scan: Scan, path: Path) -> Scan:
     """The scan without a repeated last view and with finite line integrals, and notes of what looks odd."""
     sinogram, geometry, notes = scan.sinogram, scan.geometry, list(scan.notes)
-    angles = np.asarray(geometry.angles, np.float64)
-    turn = abs(angles[-1] - angles[0])
-    period = 2 * np.pi
-    if len(angles) > 2 and abs(turn / period - round(turn / period)) * period < 0.02 * turn / (
-        len(angles) - 1
-    ):
+    if _repeats(geometry):
         sinogram, geometry = sinogram[:-1], geometry.subset(slice(0, -1))
         notes.append("the last view repeats the first and was dropped")
     sinogram, repaired = interpolated(np.asarray(sinogram), f"{path}: line integrals")
@@ -108,13 +103,9 @@ def _repeats(geometry: Geometry) -> bool:
     if geometry.views < 3:
         return False
     if isinstance(geometry, VolumeGeometry):
-        vectors = [
-            np.asarray(each, np.float64) for each in (geometry.source, geometry.middle, geometry.u_step)
-        ]
-        step = max(np.linalg.norm(each[1] - each[0]) / np.linalg.norm(each[0]) for each in vectors[1:])
-        return all(
-            np.linalg.norm(each[-1] - each[0]) <= 0.02 * step * np.linalg.norm(each[0]) for each in vectors
-        )
+        vectors = np.concatenate([geometry.source, geometry.middle, geometry.u_step, geometry.v_step], axis=1)
+        step, back = (abs(vectors[k] - vectors[0]).max() for k in (1, -1))
+        return bool(back <= 0.02 * step)
     angles = np.asarray(geometry.angles, np.float64)
     turns = (angles[-1] - angles[0]) / (2 * np.pi)
     return round(turns) != 0 and abs(turns - round(turns)) < 0.02 * abs(turns) / (len(angles) - 1)
@@ -288,9 +279,11 @@ def _text(value: Any) -> str:
 
 
 def _read_sinoparams(path: Path) -> Scan:
-    values = dict(
-        (part.strip() for part in line.split(":", 1)) for line in path.read_text().splitlines() if ":" in line
-    )
+    values: dict[str, str] = {}
+    for line in path.read_text(errors="replace").splitlines():
+        name, colon, value = line.partition(":")
+        if colon:
+            values[name.strip()] = value.strip()
     for name in ("NChannels", "NViews", "DeltaChannel"):
         if name not in values:
             raise ValueError(f"{path}: {name} is missing")
@@ -321,7 +314,7 @@ def _read_txrm(path: Path) -> Scan:
     import olefile
 
     try:
-        file = olefile.OleFileIO(path)
+        file = olefile.OleFileIO(str(path))  # pyright: ignore[reportArgumentType]
     except OSError as error:
         raise ValueError(f"{path}: not a readable .txrm file: {error}") from error
     with file:

@@ -239,7 +239,8 @@ def _plain_backproject(scanner: AbstractView, sinogram: Array, sizes) -> Array:
 
     @jax.checkpoint
     def add(total, each):
-        return total + _backproject_view(*each, grid, taps), None
+        view, values = each
+        return total + _backproject_view(view, values, grid, taps), None
 
     return jax.lax.scan(add, jnp.zeros(grid.shape, sinogram.dtype), (scanner, sinogram))[0]
 

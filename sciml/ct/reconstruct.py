@@ -104,7 +104,7 @@ def reconstruct(
     else:
         weights = poisson_weights(data) if method == "pwls" else None
         huber = jnp.asarray(settings.huber, data.dtype)
-        flags = {"nonnegative": settings.nonnegative, "isotropic": settings.isotropic}
+        flags: dict[str, Any] = {"nonnegative": settings.nonnegative, "isotropic": settings.isotropic}
         if settings.weight is not None:
             weight = jnp.asarray(settings.weight, data.dtype)
             result = _tv(

@@ -47,7 +47,8 @@ class Scan:
     def __post_init__(self):
         shape, expected = np.shape(self.sinogram), self.geometry.shape
         if shape != expected:
-            swapped = "; are views and bins swapped?" if shape == expected[::-1] else ""
+            turned = len(shape) > 1 and shape[-1] == self.geometry.views
+            swapped = "; are views and bins swapped?" if turned else ""
             raise ValueError(
                 f"{self.name}: the sinogram has shape {shape}, angles and detector say {expected}{swapped}"
             )
@@ -83,12 +84,11 @@ class Scan:
             raise ValueError(f"{self.name}: the panel or the rays are tilted: reconstruct the whole volume")
         spacing = np.linalg.norm(u, axis=1)
         offset = (np.asarray(geometry.middle) * u).sum(1) / spacing
-        plane = ParallelBeam(
-            np.arctan2(u[:, 1], u[:, 0]),
-            geometry.bins,
-            spacing if np.ptp(spacing) > 1e-6 * spacing[0] else spacing[0],
-            detector_offset=offset if np.ptp(offset) > 1e-6 * spacing[0] else offset[0],
-        )
+        if np.ptp(spacing) > 1e-6 * spacing[0]:
+            raise ValueError(f"{self.name}: the spacing changes from view to view: reconstruct the volume")
+        angles, same = np.arctan2(u[:, 1], u[:, 0]), np.ptp(offset) <= 1e-6 * spacing[0]
+        offset = jax.numpy.asarray(offset[0] if same else offset)
+        plane = ParallelBeam(angles, geometry.bins, float(spacing[0]), detector_offset=offset)
         name = f"{self.name}-row-{number}"
         return dataclasses.replace(self, sinogram=self.sinogram[:, number], geometry=plane, name=name)
 
