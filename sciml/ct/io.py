@@ -16,6 +16,7 @@ that repeats the first is dropped.
 
 import dataclasses
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -116,9 +117,9 @@ def _repeats(geometry: Geometry) -> bool:
 
 def _read_npz(path: Path) -> Scan:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
             data = dict(file)
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, AttributeError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path}: not a readable .npz file: {error}") from error
     kind = str(data.pop("geometry", "parallel"))
     if kind not in GEOMETRIES:

@@ -253,7 +253,7 @@ class VolumeGeometry(eqx.Module):
                 if steep.any():
                     seen = projected[..., :2] / projected[..., 2:]
                     largest = np.maximum(largest, np.ptp(seen, axis=1).max(0)[::-1])
-        return int(np.ceil(largest[0] * 1.01)), int(np.ceil(largest[1] * 1.01))
+        return int(np.ceil(largest[0] * 1.02)), int(np.ceil(largest[1] * 1.02))
 
 
 def _axes(angles: Array) -> tuple[Array, Array, Array]:

@@ -150,15 +150,18 @@ def _project_view(
 def _backproject_view(
     view: PanelView, values: Array, grid: VolumeGrid, taps: tuple[int, int], axis: int
 ) -> Array:
-    """The transpose of `_project_view`, turned like its volume."""
-    dtype = values.dtype
-    panel = values.shape
-    order = _ORDER[axis]
-    camera = view.camera()
-    pixels = jnp.arange(panel[0], dtype=dtype)[:, None], jnp.arange(panel[1], dtype=dtype)
-    (b_lines, c_lines), weight, _ = _rays(view, *pixels, grid, axis)
-    lines = [jnp.pad(line, 1).ravel() for pair in (b_lines, c_lines) for line in pair]
-    weighted = jnp.pad(weight * values, 1).ravel()
+    """The transpose of `_project_view`, turned like its volume.
+
+    A ray along d through X crosses the plane of the voxel x at the distance C / d_a from it, where C are two
+    components of d x (X - x), linear in row and bin: only the value of a pixel is looked up.
+    """
+    dtype, h, panel = values.dtype, grid.pixel, values.shape
+    order, camera, source = _ORDER[axis], view.camera(), view.source
+    row, bin = jnp.arange(panel[0], dtype=dtype)[:, None], jnp.arange(panel[1], dtype=dtype)
+    _, weight, _ = _rays(view, row, bin, grid, axis)
+    steep = [source[3] * view.corner[axis] - source[axis], *(source[3] * each[axis] for each in _steps(view))]
+    along = abs(steep[0] + row * steep[1] + bin * steep[2])
+    weighted = jnp.pad(values * weight / (h * jnp.where(weight > 0, along, 1)) ** 2, 1).ravel()
     (a0, da, planes), (b0, db, rows), (c0, dc, columns) = (_axis(grid, component) for component in order)
     b, c = jnp.arange(rows, dtype=dtype)[:, None], jnp.arange(columns, dtype=dtype)
     edge_b, edge_c = jnp.arange(-1, rows + 1, dtype=dtype)[:, None], jnp.arange(-1, columns + 1, dtype=dtype)
@@ -168,27 +171,51 @@ def _backproject_view(
         seen = [sum(camera[i, j] * place[j] for j in range(3)) + camera[i, 3] for i in range(3)]
         u, v = seen[0] / seen[2], seen[1] / seen[2]
 
-        def lowest(each):
+        def lowest(each, taps, size):
             over_b = jnp.minimum(each[:-2], each[2:])
-            return jnp.ceil(jnp.minimum(over_b[:, :-2], over_b[:, 2:]))
+            first = jnp.ceil(jnp.minimum(over_b[:, :-2], over_b[:, 2:]))
+            return jnp.clip(first, -taps, size)
 
-        first_u = jnp.clip(lowest(u), -taps[1], panel[1]).astype(jnp.int32) + 1
-        first_v = jnp.clip(lowest(v), -taps[0], panel[0]).astype(jnp.int32) + 1
-        # where the rays of all pixels cross this plane
-        at_b, at_c = (start + slope * k for start, slope in (lines[:2], lines[2:]))
-        crossing = jax.lax.complex(at_b, at_c)
-        first_u, first_v, crossing = jax.lax.optimization_barrier((first_u, first_v, crossing))
-        total = jnp.zeros((rows, columns), dtype)
+        first_v, first_u = lowest(v, taps[0], panel[0]), lowest(u, taps[1], panel[1])
+        at = {order[0]: a0 + da * k, order[1]: b0 + db * b, order[2]: c0 + dc * c}
+        toward = [source[i] - source[3] * at[i] for i in range(3)]
+
+        def moment(vector, other, component):
+            """A component of vector x other, for the coordinate `component` seen from the driving axis."""
+            return vector[axis] * other[component] - vector[component] * other[axis]
+
+        lines = []  # C at pixel (0, 0), per row and per bin, for both coordinates
+        for component in order[1:]:
+            start = moment(view.corner, toward, component) + moment(source, at, component)
+            lines.append((start, *(moment(step, toward, component) for step in _steps(view))))
+        hats = []
         for tap_v in range(taps[0]):
-            line = jnp.clip(first_v + tap_v, 0, panel[0] + 1) * (panel[1] + 2)
+            i = first_v + tap_v
+            on_row = [start + i * down for start, down, _ in lines]
             for tap_u in range(taps[1]):
-                index = line + jnp.clip(first_u + tap_u, 0, panel[1] + 1)
-                at, value = (each.at[index].get(mode="promise_in_bounds") for each in (crossing, weighted))
-                hats = jnp.maximum(0, 1 - abs(at.real - b)) * jnp.maximum(0, 1 - abs(at.imag - c))
-                total += hats * value
+                j = first_u + tap_u
+                reach = h * abs(steep[0] + i * steep[1] + j * steep[2])
+                both = [
+                    jnp.maximum(0, reach - abs(start + j * across))
+                    for start, (_, _, across) in zip(on_row, lines, strict=True)
+                ]
+                hats.append(both[0] * both[1])
+        # look-ups keep a loop from being vectorised: arithmetic is done before them
+        first_v, first_u, *hats = jax.lax.optimization_barrier(
+            (first_v.astype(jnp.int32) + 1, first_u.astype(jnp.int32) + 1, *hats)
+        )
+        total = jnp.zeros((rows, columns), dtype)
+        for tap, hat in enumerate(hats):
+            line = jnp.clip(first_v + tap // taps[1], 0, panel[0] + 1) * (panel[1] + 2)
+            index = line + jnp.clip(first_u + tap % taps[1], 0, panel[1] + 1)
+            total += hat * weighted.at[index].get(mode="promise_in_bounds")
         return total
 
     return jax.lax.map(one_plane, jnp.arange(planes, dtype=dtype))
+
+
+def _steps(view: PanelView) -> tuple[Array, Array]:
+    return view.v_step, view.u_step
 
 
 def _drives(view: PanelView, panel: tuple[int, int], grid: VolumeGrid, dtype: Any) -> list[Array]:
