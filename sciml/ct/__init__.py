@@ -39,6 +39,7 @@ _HOME = {
         "poisson_weights",
         "tv_discrepancy",
         "tv_fista",
+        "tv_held_out",
         "tv_pdhg",
     ),
     "scan": ("Scan", "field_of_view", "save_scan"),

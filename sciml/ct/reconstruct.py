@@ -15,7 +15,7 @@ from sciml.ct.geometry import AbstractGeometry
 from sciml.ct.grid import ImageGrid, VolumeGrid
 from sciml.ct.iterative import cgls, sart, sirt
 from sciml.ct.projector import JosephProjector
-from sciml.ct.total_variation import poisson_weights, tv_discrepancy, tv_pdhg
+from sciml.ct.total_variation import poisson_weights, tv_discrepancy, tv_held_out, tv_pdhg
 from sciml.ct.volume_geometry import VolumeGeometry
 from sciml.ct.volume_projector import VolumeProjector
 from sciml.typing import documented
@@ -35,8 +35,13 @@ class Settings:
         "iterations; default sirt 200, sart 10, cgls 15, tv and pwls 300 (60 per weight tried)", None
     )
     subsets: int | None = documented("subsets of the views (sart); default one per view", None)
-    weight: float | None = documented("weight λ of the total variation; default chosen by the misfit", None)
-    noise: float | None = documented("standard deviation of the line integrals (tv); default estimated", None)
+    weight: float | None = documented("weight λ of the total variation; default chosen", None)
+    choice: Literal["held-out", "discrepancy"] = documented(
+        "how λ is chosen: by held-out views, or by the noise", "held-out"
+    )
+    noise: float | None = documented(
+        "standard deviation of the line integrals (discrepancy); default estimated", None
+    )
     nonnegative: bool = documented("no negative attenuation (sirt, sart, tv, pwls)", True)
     isotropic: bool = documented("differences of a pixel count together (tv, pwls)", True)
     huber: float = documented("differences below this count by their square (tv, pwls); 0 is plain", 0.0)
@@ -111,11 +116,12 @@ def reconstruct(
                 projector, data, weight, weights=weights, huber=huber, iterations=iterations, **flags
             )
         else:
-            noise = None if settings.noise is None else jnp.asarray(settings.noise, data.dtype)
-            each = -(-iterations // 5)
-            result = _tv_discrepancy(
-                projector, data, noise=noise, weights=weights, huber=huber, iterations=each, **flags
-            )
+            flags |= {"weights": weights, "huber": huber, "iterations": -(-iterations // 5)}
+            if settings.choice == "held-out" and len(data) >= 4:
+                result = _tv_held_out(projector, data, **flags)
+            else:
+                noise = None if settings.noise is None else jnp.asarray(settings.noise, data.dtype)
+                result = _tv_discrepancy(projector, data, noise=noise, **flags)
         image, extra = result.image, {"weight": float(result.weight)}
     image = np.asarray(image)
     seconds = time.perf_counter() - begun
@@ -138,5 +144,6 @@ def projector_of(
 
 _fbp = eqx.filter_jit(filtered_backprojection)
 _sirt, _sart, _cgls = eqx.filter_jit(sirt), eqx.filter_jit(sart), eqx.filter_jit(cgls)
-_tv, _tv_discrepancy = eqx.filter_jit(tv_pdhg), eqx.filter_jit(tv_discrepancy)
+_tv, _tv_held_out = eqx.filter_jit(tv_pdhg), eqx.filter_jit(tv_held_out)
+_tv_discrepancy = eqx.filter_jit(tv_discrepancy)
 _project = eqx.filter_jit(lambda projector, image: projector.project(image))
