@@ -13,6 +13,7 @@ them, and everything that reconstructs uses only its `project` and `backproject`
 | by iteration, without and with a prior | `iterative` (SIRT, SART, CGLS), `total_variation` |
 | by name; compared on phantoms | `reconstruct`, `evaluate` |
 | measured scans and their files | `scan`, `io` (and `described`, `ctsimu`), `counts`, `stl` |
+| geometries of other programs | `conventions` (ASTRA, CTSimU) |
 | axis, offset and angles from the scan itself | `calibration` |
 | how good are they? | `metrics` |
 | laws that a projector must obey | `testing` |
@@ -45,6 +46,7 @@ _HOME = {
     "scan": ("Scan", "field_of_view", "save_scan"),
     "io": ("read_scan",),
     "counts": ("line_integrals",),
+    "conventions": ("from_astra", "from_ctsimu", "to_astra", "to_ctsimu"),
     "calibration": ("Calibration", "calibrate", "centre_of_rotation"),
     "metrics": ("dice", "mcc", "psnr", "ssim"),
     "phantom": ("Box", "Ellipse", "Phantom", "PHANTOMS", "with_gaussian_noise", "with_poisson_noise"),

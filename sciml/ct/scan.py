@@ -86,7 +86,8 @@ class Scan:
         offset = (np.asarray(geometry.middle) * u).sum(1) / spacing
         if np.ptp(spacing) > 1e-6 * spacing[0]:
             raise ValueError(f"{self.name}: the spacing changes from view to view: reconstruct the volume")
-        angles, same = np.arctan2(u[:, 1], u[:, 0]), np.ptp(offset) <= 1e-6 * spacing[0]
+        angles = np.unwrap(np.arctan2(u[:, 1], u[:, 0]))
+        same = np.ptp(offset) <= 1e-6 * max(spacing[0], abs(offset).max())
         offset = jax.numpy.asarray(offset[0] if same else offset)
         plane = ParallelBeam(angles, geometry.bins, float(spacing[0]), detector_offset=offset)
         name = f"{self.name}-row-{number}"
