@@ -1,9 +1,10 @@
 """From counts of a detector to line integrals: dark current, open beam, logarithm, and pixels that failed."""
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 _MOST_BAD = 0.05
+_AT_ONCE = 1 << 22  # readings in double precision at a time
 
 
 def line_integrals(
@@ -19,7 +20,7 @@ def line_integrals(
     detector.
 
     Args:
-        counts: readings of the detector.
+        counts: readings of the detector, (views, bins) or (views, rows, bins).
         flats: readings without an object, averaged when there are several, or one number; default the
             largest reading of every view, which needs air beside the object.
         darks: readings without a beam; default 0.
@@ -30,6 +31,10 @@ def line_integrals(
             of flats and darks have another shape.
     """
     counts = np.asarray(counts)
+    if counts.ndim not in (2, 3) or not counts.size:
+        raise ValueError(
+            f"{what}: readings of shape {counts.shape}: give (views, bins) or (views, rows, bins)"
+        )
     panel, notes = counts.shape[1:], []
 
     def mean(readings, name):
@@ -41,23 +46,33 @@ def line_integrals(
         return readings.mean(0)
 
     dark = mean(0.0 if darks is None else darks, "darks")
-    if flats is None:
-        axes = tuple(range(1, counts.ndim))
-        bright = np.nanpercentile(counts.astype(np.float64), 99.5, axis=axes, keepdims=True)
+    bright = None if flats is None else mean(flats, "flats")
+    if bright is None:
         notes.append("no open beam: the brightest 0.5 % of every view was taken for it")
-    else:
-        bright = mean(flats, "flats")
-    beam = bright - dark
-    if not (beam > 0).any():
+    made = np.empty(counts.shape, np.float32)
+    step = max(1, _AT_ONCE // max(1, int(np.prod(panel))))
+    lit = False
+    for first in range(0, len(counts), step):
+        part = counts[first : first + step].astype(np.float64)
+        beam = (_brightest(part) if bright is None else bright) - dark
+        lit |= bool((beam > 0).any())
+        with np.errstate(divide="ignore", invalid="ignore"):
+            made[first : first + step] = -np.log((part - dark) / np.where(beam > 0, beam, np.nan))
+    if not lit:
         raise ValueError(
-            f"{what}: the open beam is nowhere brighter than the dark current; are they swapped?"
+            f"{what}: the open beam is nowhere brighter than the dark current; are flats and darks swapped?"
         )
-    with np.errstate(divide="ignore", invalid="ignore"):
-        made = -np.log((counts - dark) / np.where(beam > 0, beam, np.nan))
-    made, repaired = interpolated(made.astype(np.float32), what)
+    made, repaired = interpolated(made, what)
     if repaired:
         notes.append(f"{repaired} readings without a logarithm were interpolated along the detector")
     return made, tuple(notes)
+
+
+def _brightest(views: np.ndarray) -> np.ndarray:
+    found = [
+        np.percentile(view[good], 99.5) if (good := np.isfinite(view)).any() else np.nan for view in views
+    ]
+    return np.reshape(found, (-1, *(1,) * (views.ndim - 1)))
 
 
 def interpolated(values: Float[np.ndarray, "views *panel"], what: str) -> tuple[np.ndarray, int]:
@@ -84,10 +99,20 @@ def interpolated(values: Float[np.ndarray, "views *panel"], what: str) -> tuple[
         )
     repaired = values.copy()
     lines, failed = repaired.reshape(-1, values.shape[-1]), bad.reshape(-1, values.shape[-1])
-    bins = np.arange(values.shape[-1])
-    for row in np.flatnonzero(failed.any(1)):
-        good = ~failed[row]
-        lines[row, failed[row]] = (
-            np.interp(bins[failed[row]], bins[good], lines[row, good]) if good.any() else 0
-        )
-    return lines.reshape(values.shape), count
+    some = failed.any(1) & ~failed.all(1)
+    lines[some] = _between(lines[some], ~failed[some])
+    if failed.all(1).any():  # rows of a panel: from the rows above and below
+        for view in np.flatnonzero(bad.all(-1).any(1)):
+            repaired[view] = _between(repaired[view].T, np.isfinite(repaired[view].T)).T
+    return repaired, count
+
+
+def _between(lines: Float[np.ndarray, "n m"], good: Bool[np.ndarray, "n m"]) -> Float[np.ndarray, "n m"]:
+    """Linear between the good values of every line, constant beyond the first and the last."""
+    place = np.broadcast_to(np.arange(lines.shape[1]), lines.shape)
+    before = np.maximum.accumulate(np.where(good, place, -1), 1)
+    after = np.minimum.accumulate(np.where(good, place, lines.shape[1])[:, ::-1], 1)[:, ::-1]
+    before, after = np.where(before < 0, after, before), np.where(after == lines.shape[1], before, after)
+    low, high = (np.take_along_axis(lines, index, 1) for index in (before, after))
+    part = np.where(after > before, (place - before) / np.maximum(after - before, 1), 0)
+    return np.where(good, lines, low + part.astype(lines.dtype) * (high - low))
