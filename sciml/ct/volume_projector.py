@@ -188,28 +188,20 @@ def _backproject_view(
         for component in order[1:]:
             start = moment(view.corner, toward, component) + moment(source, at, component)
             lines.append((start, *(moment(step, toward, component) for step in _steps(view))))
-        hats = []
-        for tap_v in range(taps[0]):
-            i = first_v + tap_v
-            on_row = [start + i * down for start, down, _ in lines]
-            for tap_u in range(taps[1]):
-                j = first_u + tap_u
-                reach = h * abs(steep[0] + i * steep[1] + j * steep[2])
-                both = [
-                    jnp.maximum(0, reach - abs(start + j * across))
-                    for start, (_, _, across) in zip(on_row, lines, strict=True)
-                ]
-                hats.append(both[0] * both[1])
-        # look-ups keep a loop from being vectorised: arithmetic is done before them
-        first_v, first_u, *hats = jax.lax.optimization_barrier(
-            (first_v.astype(jnp.int32) + 1, first_u.astype(jnp.int32) + 1, *hats)
-        )
-        total = jnp.zeros((rows, columns), dtype)
-        for tap, hat in enumerate(hats):
-            line = jnp.clip(first_v + tap // taps[1], 0, panel[0] + 1) * (panel[1] + 2)
-            index = line + jnp.clip(first_u + tap % taps[1], 0, panel[1] + 1)
-            total += hat * weighted.at[index].get(mode="promise_in_bounds")
-        return total
+
+        def add(total, tap):
+            i, j = first_v + tap // taps[1], first_u + tap % taps[1]
+            reach = h * abs(steep[0] + i * steep[1] + j * steep[2])
+            off = [abs(start + i * down + j * across) for start, down, across in lines]
+            hat = jnp.maximum(0, reach - off[0]) * jnp.maximum(0, reach - off[1])
+            row, bin = jnp.clip(i, -1, panel[0]), jnp.clip(j, -1, panel[1])
+            index = (row.astype(jnp.int32) + 1) * (panel[1] + 2) + bin.astype(jnp.int32) + 1
+            # look-ups keep a loop from being vectorised: arithmetic is done before them
+            index, hat = jax.lax.optimization_barrier((index, hat))
+            return total + hat * weighted.at[index].get(mode="promise_in_bounds"), None
+
+        number = jnp.arange(taps[0] * taps[1], dtype=jnp.int32)  # a loop, since it compiles ten times faster
+        return jax.lax.scan(add, jnp.zeros((rows, columns), dtype), number)[0]
 
     return jax.lax.map(one_plane, jnp.arange(planes, dtype=dtype))
 
