@@ -12,7 +12,7 @@ them, and everything that reconstructs uses only its `project` and `backproject`
 | images by one formula | `filtered` |
 | by iteration, without and with a prior | `iterative` (SIRT, SART, CGLS), `total_variation` |
 | by name; compared on phantoms | `reconstruct`, `evaluate` |
-| measured scans and their files | `scan`, `io` (and `described`, `ctsimu`), `counts`, `stl` |
+| measured scans and their files | `scan`, `io` (`hdf5`, `described`, `ctsimu`, `txrm`), `counts`, `stl` |
 | geometries of other programs | `conventions` (ASTRA, CTSimU) |
 | axis, offset and angles from the scan itself | `calibration` |
 | how good are they? | `metrics` |

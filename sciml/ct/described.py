@@ -1,9 +1,9 @@
 """Scans of TIFF files or raw numbers that a TOML file describes: `read_described`.
 
     geometry = "fan"              # parallel, fan, curved-fan, cone, parallel-volume
-    data = "projections/*.tif"    # one file or a pattern, relative to this file, views in order of names
+    data = "projections/*.tif"    # one file or a pattern, relative to this file, views in order of numbers
     flats = "flat*.tif"           # readings without an object; darks likewise; or line_integrals = true
-    angles = { start = 0, stop = 360, endpoint = false }   # or a list, one per view
+    angles = { start = 0, stop = 360, endpoint = false }   # or { start = 0, step = 0.5 }, or a list
     angle_unit = "degrees"              # or "radians"
     unit = "mm"                         # of all lengths
     spacing = 0.2
@@ -16,6 +16,7 @@ Raw numbers also need `shape = [views, bins]` (or views, rows, bins), `dtype = "
 when it is stored the other way round.
 """
 
+import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ import numpy as np
 
 from sciml.ct.counts import line_integrals
 from sciml.ct.geometry import CurvedFanBeam, FanBeam, ParallelBeam
-from sciml.ct.scan import Scan
+from sciml.ct.scan import Scan, some_rows
 from sciml.ct.volume_geometry import VolumeGeometry
 
 _MAKERS: dict[str, Any] = {
@@ -35,6 +36,7 @@ _MAKERS: dict[str, Any] = {
     "cone": VolumeGeometry.cone,
     "parallel-volume": VolumeGeometry.parallel,
 }
+_IN_THE_PLANE = ("parallel", "fan", "curved-fan")
 _LENGTHS = ("source_to_axis", "source_to_detector", "detector_offset", "vertical_offset", "axis_shift")
 _OTHER = (
     *("geometry", "data", "flats", "darks", "line_integrals", "angles", "angle_unit", "unit", "spacing"),
@@ -50,8 +52,13 @@ def is_description(path: Path) -> bool:
     return "data" in content and "geometry" in content
 
 
-def read_described(path: Path) -> Scan:
+def read_described(path: Path, *, rows: tuple[int, int] | None = None) -> Scan:
     """Reads the scan that a TOML file describes; see the module for its fields.
+
+    Args:
+        path: the TOML file.
+        rows: first row of a panel and the one after the last, from the top: only these are loaded; default
+            all.
 
     Raises:
         ValueError: naming the file, the field and the remedy.
@@ -68,8 +75,12 @@ def read_described(path: Path) -> Scan:
     for name in needed:
         if name not in content:
             raise ValueError(f"{path}: {name} is missing; a {kind} scan needs {', '.join(needed)}")
-    values = _numbers(path, content)
     volume = kind in ("cone", "parallel-volume")
+    if rows is not None and not volume:
+        raise ValueError(f"{path}: a {kind} scan has no rows to choose from")
+    if content.get("line_integrals", False) and ("flats" in content or "darks" in content):
+        raise ValueError(f"{path}: line_integrals = true, and yet flats or darks: remove one of them")
+    values, height = _numbers(path, content, rows)
     if values.ndim == 3 and not volume and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != (3 if volume else 2):
@@ -82,18 +93,26 @@ def read_described(path: Path) -> Scan:
         spacing = (content["row_spacing"], spacing)
     notes: tuple[str, ...] = ()
     if not content.get("line_integrals", False):
-        fields = {key: _field(path, content, key) for key in ("flats", "darks")}
+        fields = {key: _field(path, content, key, rows) for key in ("flats", "darks")}
         values, notes = line_integrals(values, fields["flats"], fields["darks"], what=str(path))
     try:
-        geometry = _MAKERS[kind](angles, *values.shape[1:], spacing, **lengths)
+        if volume:
+            geometry = _MAKERS[kind](angles, height, values.shape[2], spacing, **lengths)
+            geometry = geometry if rows is None else some_rows(geometry, *rows)
+        else:
+            geometry = _MAKERS[kind](angles, values.shape[1], spacing, **lengths)
         name = str(content.get("name", path.stem))
         return Scan(np.asarray(values, np.float32), geometry, str(content.get("unit", "1")), name, notes)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from error
 
 
-def read_images(paths: Sequence[Path]) -> np.ndarray:
+def read_images(paths: Sequence[Path], rows: tuple[int, int] | None = None) -> np.ndarray:
     """Images of TIFF files stacked along a new first axis; files of several pages count page by page.
+
+    Args:
+        paths: the files, in order.
+        rows: first row and the one after the last; default all.
 
     Raises:
         ValueError: naming the file that is missing, unreadable or of another size.
@@ -110,7 +129,11 @@ def read_images(paths: Sequence[Path]) -> np.ndarray:
             raise ValueError(f"{path}: not a readable TIFF file: {error}") from error
         if image.ndim not in (2, 3) or not image.size:
             raise ValueError(f"{path}: not a readable TIFF of grey values: shape {image.shape}")
-        images.extend(image if image.ndim == 3 else image[None])
+        first, stop = (0, image.shape[-2]) if rows is None else rows
+        if not 0 <= first < stop <= image.shape[-2]:
+            raise ValueError(f"{path}: rows {first} to {stop - 1} of {image.shape[-2]}: choose some of them")
+        part = image[..., first:stop, :]
+        images.extend(part.copy() if part.ndim == 3 else part.copy()[None])
         if images[-1].shape != images[0].shape:
             raise ValueError(f"{path}: shape {images[-1].shape}, the first image has {images[0].shape}")
     if not images:
@@ -126,21 +149,37 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def _files(path: Path, pattern: str) -> list[Path]:
-    found = [Path(pattern)] if Path(pattern).is_absolute() else sorted(path.parent.glob(pattern))
-    if not found or not found[0].is_file():
-        raise ValueError(f"{path}: data: no file {pattern!r} beside it")
+    def by_number(file: Path) -> list[Any]:  # view2 before view10
+        return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(file))]
+
+    single = path.parent / pattern
+    if single.is_dir():
+        pattern = f"{pattern.rstrip('/')}/*.tif*"
+    found = [single] if single.is_file() else []
+    if not found and not Path(pattern).is_absolute():
+        found = sorted((file for file in path.parent.glob(pattern) if file.is_file()), key=by_number)
+    if not found:
+        raise ValueError(f"{path}: no file {pattern!r} beside it")
     return found
 
 
-def _numbers(path: Path, content: dict[str, Any]) -> np.ndarray:
+def _numbers(path: Path, content: dict[str, Any], rows: tuple[int, int] | None) -> tuple[np.ndarray, int]:
+    """The data, or some rows of a panel, and how many rows the panel has."""
     files = _files(path, str(content["data"]))
     if files[0].suffix.lower() in (".tif", ".tiff"):
-        values = read_images(files)
-        if len(values) == 1 and content["geometry"] in ("parallel", "fan", "curved-fan"):
+        values = read_images(files, rows)
+        if len(values) == 1 and content["geometry"] in _IN_THE_PLANE:
             values = values[0]  # one image that is a sinogram
+        height = values.shape[-2] if rows is None else read_images(files[:1]).shape[-2]
     else:
         values = _raw(path, files[0], content)
-    return values.T if content.get("transposed", False) and values.ndim == 2 else values
+        height = values.shape[-2]
+        if rows is not None:
+            if not 0 <= rows[0] < rows[1] <= height:
+                raise ValueError(f"{path}: rows {rows[0]} to {rows[1] - 1} of {height}: choose some of them")
+            values = values[..., rows[0] : rows[1], :]
+        values = np.array(values)
+    return values.T if content.get("transposed", False) and values.ndim == 2 else values, height
 
 
 def _raw(path: Path, file: Path, content: dict[str, Any]) -> np.ndarray:
@@ -151,21 +190,24 @@ def _raw(path: Path, file: Path, content: dict[str, Any]) -> np.ndarray:
         dtype = np.dtype(content["dtype"]).newbyteorder(content.get("byte_order", "little")[0])
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: dtype or byte_order: {error}") from error
-    shape, header = tuple(content["shape"]), int(content.get("header", 0))
+    shape, header = tuple(int(size) for size in content["shape"]), int(content.get("header", 0))
+    if len(shape) not in (2, 3) or min(shape) < 1:
+        raise ValueError(f"{path}: shape is {shape}: give [views, bins] or [views, rows, bins]")
     expected = header + int(np.prod(shape)) * dtype.itemsize
     if file.stat().st_size != expected:
         raise ValueError(
             f"{file}: {file.stat().st_size} bytes, shape {shape} of {content['dtype']} needs {expected}: is"
             " the file cut short, or has it a header?"
         )
-    return np.fromfile(file, dtype, offset=header).reshape(shape)
+    return np.memmap(file, dtype, "r", header, shape)
 
 
-def _field(path: Path, content: dict[str, Any], key: str) -> Any:
+def _field(path: Path, content: dict[str, Any], key: str, rows: tuple[int, int] | None) -> Any:
     entry = content.get(key)
     if entry is None or isinstance(entry, int | float):
         return entry
-    return read_images(_files(path, str(entry)))
+    images = read_images(_files(path, str(entry)), rows)
+    return images[:, 0] if images.shape[1] == 1 and content["geometry"] in _IN_THE_PLANE else images
 
 
 def _angles(path: Path, content: dict[str, Any], views: int) -> np.ndarray:
@@ -173,11 +215,16 @@ def _angles(path: Path, content: dict[str, Any], views: int) -> np.ndarray:
     if unit not in ("degrees", "radians"):
         raise ValueError(f"{path}: angle_unit is {unit!r}: degrees or radians")
     if isinstance(entry, dict):
-        if set(entry) - {"start", "stop", "endpoint"} or not {"start", "stop"} <= set(entry):
-            raise ValueError(f"{path}: angles: give start and stop, and endpoint = true when stop is a view")
-        angles = np.linspace(
-            entry["start"], entry["stop"], views, endpoint=bool(entry.get("endpoint", False))
-        )
+        if set(entry) == {"start", "step"}:
+            angles = entry["start"] + entry["step"] * np.arange(views)
+        elif set(entry) - {"start", "stop", "endpoint"} or not {"start", "stop"} <= set(entry):
+            raise ValueError(
+                f"{path}: angles: give start and step, or start and stop, and endpoint = true when stop is a"
+                " view"
+            )
+        else:
+            endpoint = bool(entry.get("endpoint", False))
+            angles = np.linspace(entry["start"], entry["stop"], views, endpoint=endpoint)
     else:
         angles = np.asarray(entry, np.float64)
         if angles.shape != (views,):

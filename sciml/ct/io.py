@@ -3,11 +3,11 @@
 | file | what |
 |---|---|
 | `.mat` | fan-beam scans of the Helsinki Tomography Challenge 2022 (`CtDataFull`, `CtDataLimited`) |
-| `.h5`, `.hdf5`, `.nxs` | Data-Exchange, and NXtomo with `image_key`: stacks of parallel sinograms |
+| `.h5`, `.hdf5`, `.nxs` | Data-Exchange, NXtomo with `image_key`: stacks of sinograms (`sciml.ct.hdf5`) |
 | `.json` | CTSimU scenario or its metadata, with the TIFF projections (`sciml.ct.ctsimu`) |
 | `.toml` | a description of TIFF files or raw numbers (`sciml.ct.described`) |
 | `.sinoparams` | sv-mbirct, with the `.2Dsinodata` beside it |
-| `.txrm` | Zeiss X-ray microscopes |
+| `.txrm` | Zeiss X-ray microscopes (`sciml.ct.txrm`) |
 | `.npz` | what `save_scan` writes |
 
 What can be repaired is, and `Scan.notes` says so: readings without a logarithm are interpolated, a last view
@@ -23,18 +23,29 @@ from typing import Any
 
 import numpy as np
 
-from sciml.ct.counts import interpolated, line_integrals
+from sciml.ct.counts import interpolated
+from sciml.ct.ctsimu import Deviations
 from sciml.ct.geometry import FanBeam, ParallelBeam
 from sciml.ct.scan import GEOMETRIES, Geometry, Scan
 from sciml.ct.volume_geometry import VolumeGeometry
 
 
-def read_scan(path: str | os.PathLike[str], *, angles: tuple[float, float] | None = None) -> Scan:
+def read_scan(
+    path: str | os.PathLike[str],
+    *,
+    angles: tuple[float, float] | None = None,
+    rows: tuple[int, int] | None = None,
+    deviations: Deviations = "all",
+) -> Scan:
     """Reads a scan; the kind of file is told by its name.
 
     Args:
         path: the file.
         angles: first and last view angle in degrees, for files that have none (HDF5).
+        rows: first row of a panel and the one after the last, from the top; of HDF5, TIFF and raw numbers
+            only these are loaded. Default all.
+        deviations: which deviations from the ideal geometry count in a CTSimU scenario: "all", those that
+            are "known" to the reconstruction, or "none".
 
     Raises:
         FileNotFoundError: when there is no such file.
@@ -47,29 +58,33 @@ def read_scan(path: str | os.PathLike[str], *, angles: tuple[float, float] | Non
     if path.suffix.lower() not in readers:
         described = path.with_suffix(".toml")
         if described.is_file():
-            return read_scan(described, angles=angles)
+            return read_scan(described, rows=rows)
         raise ValueError(
             f"{path}: a scan is one of {', '.join(readers)}; for TIFF or raw numbers write {described.name}"
             " beside it that describes them"
         )
-    hint = {"angles": angles} if path.suffix.lower() in (".h5", ".hdf5", ".nxs") else {}
-    return checked(readers[path.suffix.lower()](path, **hint), path)
+    reader, takes = readers[path.suffix.lower()]
+    options = {"angles": angles, "rows": rows, "deviations": deviations}
+    scan = reader(path, **{name: options[name] for name in takes})
+    if rows is not None and "rows" not in takes:
+        scan = scan.rows_between(*rows)
+    return checked(scan, path)
 
 
-def _readers() -> dict[str, Callable[..., Scan]]:
+def _readers() -> dict[str, tuple[Callable[..., Scan], tuple[str, ...]]]:
     from sciml.ct.ctsimu import read_ctsimu
     from sciml.ct.described import read_described
+    from sciml.ct.hdf5 import read_hdf5
+    from sciml.ct.txrm import read_txrm
 
     return {
-        ".mat": _read_htc,
-        ".h5": _read_hdf5,
-        ".hdf5": _read_hdf5,
-        ".nxs": _read_hdf5,
-        ".json": read_ctsimu,
-        ".toml": read_described,
-        ".sinoparams": _read_sinoparams,
-        ".txrm": _read_txrm,
-        ".npz": _read_npz,
+        ".mat": (_read_htc, ()),
+        **dict.fromkeys((".h5", ".hdf5", ".nxs"), (read_hdf5, ("angles", "rows"))),
+        ".json": (read_ctsimu, ("deviations",)),
+        ".toml": (read_described, ("rows",)),
+        ".sinoparams": (_read_sinoparams, ()),
+        ".txrm": (read_txrm, ()),
+        ".npz": (_read_npz, ()),
     }
 
 
@@ -92,6 +107,10 @@ def checked(scan: Scan, path: Path) -> Scan:
     edges = np.abs(sinogram[..., [0, -1]])
     if largest > 0 and (np.median(edges, axis=tuple(range(edges.ndim - 1))) > 0.1 * largest).any():
         notes.append("attenuation at the edge of the detector: the object is wider than the field of view")
+    angles = np.unwrap(np.asarray(geometry.angles, np.float64))
+    turned = np.rad2deg(np.ptp(angles))
+    if geometry.views > 10 and turned < 7:
+        notes.append(f"all views lie within {turned:.3g} degrees: are these angles radians?")
     if geometry.views == 1:
         notes.append("a single view: no image can be told from it")
     if geometry.bins == 1:
@@ -178,105 +197,7 @@ def _read_htc(path: Path) -> Scan:
         raise ValueError(f"{path}: {names[0]}: {error}") from error
 
 
-# ------------------------------------------------------------------------------------------ HDF5
-
-
-def _read_hdf5(path: Path, *, angles: tuple[float, float] | None) -> Scan:
-    import h5py
-
-    try:
-        file = h5py.File(path, "r")
-    except OSError as error:
-        raise ValueError(f"{path}: not a readable HDF5 file: {error}") from error
-    with file:
-        if "exchange/data" in file:
-            return _read_data_exchange(path, file, angles)
-        keys: list[Any] = []
-        file.visititems(
-            lambda name, item: keys.append(item) if name.rpartition("/")[2] == "image_key" else None
-        )
-        if keys:
-            return _read_nxtomo(path, file, keys, angles)
-    raise ValueError(f"{path}: neither exchange/data (Data-Exchange) nor an image_key (NXtomo) in it")
-
-
-def _read_data_exchange(path: Path, file: Any, angles: tuple[float, float] | None) -> Scan:
-    data = file["exchange/data"]
-    flats = file["exchange/data_white"][()] if "exchange/data_white" in file else None
-    darks = file["exchange/data_dark"][()] if "exchange/data_dark" in file else None
-    if "exchange/theta" in file:
-        theta = file["exchange/theta"]
-        given = np.asarray(theta[()], np.float64)
-        unit = theta.attrs.get("units", "degrees")
-        turn = np.deg2rad(given) if _text(unit).startswith("deg") else given
-    else:
-        turn = _angles_between(angles, len(data), f"{path}: exchange/theta")
-    return _parallel_stack(path, data[()], turn, flats, darks)
-
-
-def _read_nxtomo(path: Path, file: Any, keys: list[Any], angles: tuple[float, float] | None) -> Scan:
-    for key in keys:
-        kinds = np.asarray(key[()])
-        data = _linked(path, key.parent, "data")
-        if data is not None and data.ndim == 3 and len(data) == len(kinds):
-            break
-    else:
-        raise ValueError(f"{path}: no data of three axes beside an image_key; are the linked files there?")
-    images = data[()]
-    views, flats, darks = (images[kinds == kind] for kind in (0, 1, 2))
-    if not len(views):
-        raise ValueError(f"{path}: {key.name} marks no projections (0)")
-    found: list[Any] = []
-    file.visititems(
-        lambda name, item: (
-            found.append(item)
-            if name.rpartition("/")[2] == "rotation_angle" and hasattr(item, "shape")
-            else None
-        )
-    )
-    turn = next((np.asarray(item[()], np.float64) for item in found if item.shape == kinds.shape), None)
-    if turn is None:
-        turn = _angles_between(angles, len(views), f"{path}: rotation_angle")
-    else:
-        turn = np.deg2rad(turn[kinds == 0])
-    return _parallel_stack(path, views, turn, flats if len(flats) else None, darks if len(darks) else None)
-
-
-def _linked(path: Path, group: Any, name: str) -> Any:
-    """A dataset, also when a link to another file is only right by the name of the file."""
-    import h5py
-
-    link = group.get(name, getlink=True)
-    if not isinstance(link, h5py.ExternalLink):
-        return group.get(name)
-    for place in (path.parent / link.filename, path.parent / Path(link.filename).name):
-        if place.is_file():
-            return h5py.File(place, "r").get(link.path)
-    return None
-
-
-def _angles_between(angles: tuple[float, float] | None, views: int, where: str) -> np.ndarray:
-    if angles is None:
-        raise ValueError(f"{where} is missing: give the first and the last angle, --angles 0,180 (degrees)")
-    return np.deg2rad(np.linspace(*angles, views))
-
-
-def _parallel_stack(path: Path, counts: Any, angles: np.ndarray, flats: Any, darks: Any) -> Scan:
-    counts = np.asarray(counts, np.float32)
-    if counts.ndim != 3 or len(counts) != len(angles):
-        raise ValueError(f"{path}: data of shape {counts.shape} and {len(angles)} angles do not fit together")
-    sinogram, notes = line_integrals(counts, flats, darks, what=str(path))
-    geometry = VolumeGeometry.parallel(angles, *counts.shape[1:])
-    if counts.shape[1] == 1:
-        return Scan(sinogram[:, 0], ParallelBeam(angles, counts.shape[2]), "px", path.stem, notes)
-    return Scan(sinogram, geometry, "px", path.stem, notes)
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
-# ------------------------------------------------------------------------------------------ sv-mbirct, Zeiss
+# ------------------------------------------------------------------------------------------ sv-mbirct
 
 
 def _read_sinoparams(path: Path) -> Scan:
@@ -309,57 +230,3 @@ def _read_sinoparams(path: Path) -> Scan:
     shift = float(values.get("CenterOffset", 0)) * spacing
     geometry = ParallelBeam(angles, bins, spacing, axis_shift=shift)
     return Scan(numbers.reshape(views, bins), geometry, "mm", path.stem, notes)
-
-
-def _read_txrm(path: Path) -> Scan:
-    import olefile
-
-    try:
-        file = olefile.OleFileIO(str(path))  # pyright: ignore[reportArgumentType]
-    except OSError as error:
-        raise ValueError(f"{path}: not a readable .txrm file: {error}") from error
-    with file:
-
-        def numbers(name: str, dtype: str) -> np.ndarray:
-            if not file.exists(name):
-                raise ValueError(f"{path}: {name} is missing")
-            return np.frombuffer(file.openstream(name).read(), dtype)
-
-        views = int(numbers("ImageInfo/NoOfImages", "<i4")[0])
-        rows, bins = (int(numbers(f"ImageInfo/Image{side}", "<i4")[0]) for side in ("Height", "Width"))
-        dtype = {5: "<u2", 10: "<f4"}.get(int(numbers("ImageInfo/DataType", "<i4")[0]))
-        if dtype is None:
-            raise ValueError(f"{path}: ImageInfo/DataType is neither 5 (uint16) nor 10 (float32)")
-        angles = np.deg2rad(numbers("ImageInfo/Angles", "<f4").astype(np.float64))[:views]
-        pixel = float(numbers("ImageInfo/PixelSize", "<f4")[0]) / 1000
-        to_axis, from_axis = (
-            abs(float(numbers(f"ImageInfo/{name}Distance", "<f4")[0])) for name in ("StoRA", "DtoRA")
-        )
-        images = []
-        for k in range(views):
-            image = numbers(f"ImageData{k // 100 + 1}/Image{k + 1}", dtype)
-            if image.size != rows * bins:
-                raise ValueError(f"{path}: image {k + 1} has {image.size} pixels, not {rows} x {bins}")
-            images.append(image.reshape(rows, bins).astype(np.float32))
-        flats = None
-        if file.exists("ReferenceData/Image"):
-            flats = numbers("ReferenceData/Image", dtype).reshape(rows, bins)
-    sinogram, notes = line_integrals(np.stack(images), flats, what=str(path))
-    if to_axis <= 1.5 or from_axis <= 1.5:  # zone plates have no source distance: 1 stands for none
-        return Scan(
-            sinogram,
-            VolumeGeometry.parallel(angles, rows, bins, pixel),
-            "mm",
-            path.stem,
-            (*notes, "no source distance: parallel rays"),
-        )
-    magnification = (to_axis + from_axis) / to_axis
-    geometry = VolumeGeometry.cone(
-        angles,
-        rows,
-        bins,
-        pixel * magnification,
-        source_to_axis=to_axis,
-        source_to_detector=to_axis + from_axis,
-    )
-    return Scan(sinogram, geometry, "mm", path.stem, notes)

@@ -93,6 +93,19 @@ class Scan:
         name = f"{self.name}-row-{number}"
         return dataclasses.replace(self, sinogram=self.sinogram[:, number], geometry=plane, name=name)
 
+    def rows_between(self, first: int, stop: int) -> "Scan":
+        """The scan of some rows of a panel, counted from the top, at the height where they are.
+
+        Raises:
+            ValueError: for a scan in the plane, or rows that do not exist.
+        """
+        if not isinstance(self.geometry, VolumeGeometry):
+            raise ValueError(f"{self.name}: a scan in the plane has no rows to choose from")
+        if not 0 <= first < stop <= self.geometry.rows:
+            raise ValueError(f"{self.name} has {self.geometry.rows} rows: choose some of them")
+        geometry = some_rows(self.geometry, first, stop)
+        return dataclasses.replace(self, sinogram=self.sinogram[:, first:stop], geometry=geometry)
+
     def grid(self, rows: int | None = None, pixel: float | None = None) -> ImageGrid | VolumeGrid:
         """Square pixels over the disc that every view sees: as many rows as bins, at most 512, by default.
 
@@ -105,6 +118,14 @@ class Scan:
         if not self.is_volume:
             return ImageGrid(rows, pixel=pixel)
         return VolumeGrid(max(1, round(height / pixel)), rows, pixel=pixel)
+
+
+def some_rows(geometry: VolumeGeometry, first: int, stop: int) -> VolumeGeometry:
+    """The geometry of the rows from `first` to before `stop`."""
+    middle = geometry.middle + ((first + stop - 1) / 2 - (geometry.rows - 1) / 2) * geometry.v_step
+    return VolumeGeometry(
+        geometry.source, middle, geometry.u_step, geometry.v_step, rows=stop - first, bins=geometry.bins
+    )
 
 
 def field_of_view(geometry: Geometry) -> tuple[float, float]:
