@@ -61,9 +61,11 @@ def read_ctsimu(path: Path, *, deviations: Deviations = "all") -> Scan:
                 raise ValueError(f"{path}: acquisition_geometry.path_to_CTSimU_JSON is missing")
             scenario = _json(path.parent / name)
     else:
-        if "geometry" not in content:
+        parts = content.get("geometry")
+        if not isinstance(parts, dict) or not {"source", "detector", "stage"} <= set(parts):
             raise ValueError(
-                f"{path}: neither a CTSimU scenario (geometry) nor its metadata (output.projections)"
+                f"{path}: neither a CTSimU scenario (geometry: source, detector, stage) nor its"
+                " metadata (output.projections)"
             )
         scenario = content
         found = sorted((path.parent / "projections").glob("*_metadata.json"))

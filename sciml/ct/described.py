@@ -207,7 +207,7 @@ def _field(path: Path, content: dict[str, Any], key: str, rows: tuple[int, int] 
     if entry is None or isinstance(entry, int | float):
         return entry
     images = read_images(_files(path, str(entry)), rows)
-    return images[:, 0] if images.shape[1] == 1 and content["geometry"] in _IN_THE_PLANE else images
+    return images.reshape(-1, images.shape[-1]) if content["geometry"] in _IN_THE_PLANE else images
 
 
 def _angles(path: Path, content: dict[str, Any], views: int) -> np.ndarray:

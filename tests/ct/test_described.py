@@ -1,6 +1,9 @@
 """TIFF files and raw numbers that a TOML file describes."""
 
 import dataclasses
+import re
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -103,6 +106,45 @@ def test_angles_that_are_radians(tmp_path):
         read_scan(path)
 
 
+def blocks_of_the_documentation():
+    page = Path(__file__).parents[2] / "docs" / "ct" / "reading-scans.md"
+    return re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("text", blocks_of_the_documentation())
+def test_descriptions_of_the_documentation(text, tmp_path):
+    content = tomllib.loads(text)
+    volume = content["geometry"] in ("cone", "parallel-volume")
+    shape = tuple(content.get("shape", (4, 3, 6) if volume else (4, 6)))
+    exact = np.full(shape, 0.5, np.float32)
+    if content.get("line_integrals"):
+        values = exact
+    else:
+        dark = content["darks"] if isinstance(content.get("darks"), float) else 10.0 * ("darks" in content)
+        flat = content["flats"] if isinstance(content["flats"], float) else 2000.0
+        values = (dark + (flat - dark) * np.exp(-exact)).astype(np.float32)
+        for name, level in (("flats", flat), ("darks", dark)):
+            if isinstance(content.get(name), str):
+                for k in range(2):
+                    file = tmp_path / content[name].replace("*", str(k))
+                    file.parent.mkdir(exist_ok=True)
+                    panel = shape[1:] if volume else (1, *shape[1:])
+                    tifffile.imwrite(file, np.full(panel, level, np.float32))
+    data = tmp_path / content["data"]
+    data.parent.mkdir(exist_ok=True)
+    if "*" in content["data"]:
+        for k, image in enumerate(values):
+            tifffile.imwrite(data.with_name(f"{k}.tif"), image)
+    elif data.suffix == ".raw":
+        values.tofile(data)
+    else:
+        tifffile.imwrite(data, values, photometric="minisblack")
+    (tmp_path / "scan.toml").write_text(text)
+    scan = read_scan(tmp_path / "scan.toml")
+    np.testing.assert_allclose(scan.sinogram, exact, atol=1e-3)
+    assert scan.is_volume == volume
+
+
 @pytest.mark.data
 def test_neutrons_over_a_whole_turn(data_folder, tmp_path):
     """Counts of an off-centre scan, described by hand; opposite views mirror each other about the axis."""
@@ -119,3 +161,10 @@ spacing = 1.0
     scan = read_scan(path)
     assert scan.geometry.shape == (458, 503) and np.isfinite(scan.sinogram).all()
     assert any("no open beam" in note for note in scan.notes)
+
+
+def test_flats_of_a_line_detector_in_one_image(tmp_path):
+    tifffile.imwrite(tmp_path / "counts.tif", np.full((6, 20), 500.0, np.float32))
+    tifffile.imwrite(tmp_path / "flat.tif", np.repeat([[900.0], [1100.0]], 20, 1).astype(np.float32))
+    scan = read_scan(described(tmp_path, "counts.tif", more='flats = "flat.tif"'))
+    np.testing.assert_allclose(scan.sinogram, np.log(2), rtol=1e-5)
