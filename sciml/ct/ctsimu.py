@@ -52,11 +52,11 @@ def read_ctsimu(path: Path, *, deviations: Deviations = "all") -> Scan:
             reconstruction, or none.
     """
     content = _json(path)
-    if "projections" in content.get("output", {}):
+    if "projections" in (content.get("output") or {}):
         metadata_path, metadata = path, content
-        scenario = content.get("simulation", {}).get("ctsimu_scenario")
+        scenario = (content.get("simulation") or {}).get("ctsimu_scenario")
         if not scenario:
-            name = content.get("acquisition_geometry", {}).get("path_to_CTSimU_JSON")
+            name = (content.get("acquisition_geometry") or {}).get("path_to_CTSimU_JSON")
             if not name:
                 raise ValueError(f"{path}: acquisition_geometry.path_to_CTSimU_JSON is missing")
             scenario = _json(path.parent / name)

@@ -76,6 +76,11 @@ def read_described(path: Path, *, rows: tuple[int, int] | None = None) -> Scan:
         if name not in content:
             raise ValueError(f"{path}: {name} is missing; a {kind} scan needs {', '.join(needed)}")
     volume = kind in ("cone", "parallel-volume")
+    unfit = [] if volume else ["row_spacing", "vertical_offset"]
+    unfit += ["source_to_axis", "source_to_detector"] if "parallel" in kind else []
+    for name in unfit:
+        if name in content:
+            raise ValueError(f"{path}: {name} does not belong to a {kind} scan")
     if rows is not None and not volume:
         raise ValueError(f"{path}: a {kind} scan has no rows to choose from")
     if content.get("line_integrals", False) and ("flats" in content or "darks" in content):
@@ -148,7 +153,10 @@ def _toml(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: not a readable TOML file: {error}") from error
 
 
-def _files(path: Path, pattern: str) -> list[Path]:
+def _files(path: Path, pattern: Any) -> list[Path]:
+    if not isinstance(pattern, str):
+        raise ValueError(f"{path}: {pattern!r} is no name: give one file or a pattern such as 'view*.tif'")
+
     def by_number(file: Path) -> list[Any]:  # view2 before view10
         return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(file))]
 
@@ -165,8 +173,11 @@ def _files(path: Path, pattern: str) -> list[Path]:
 
 def _numbers(path: Path, content: dict[str, Any], rows: tuple[int, int] | None) -> tuple[np.ndarray, int]:
     """The data, or some rows of a panel, and how many rows the panel has."""
-    files = _files(path, str(content["data"]))
+    files = _files(path, content["data"])
     if files[0].suffix.lower() in (".tif", ".tiff"):
+        for name in ("shape", "dtype", "byte_order", "header"):
+            if name in content:
+                raise ValueError(f"{path}: {name} is for raw numbers; {files[0].name} has its own")
         values = read_images(files, rows)
         if len(values) == 1 and content["geometry"] in _IN_THE_PLANE:
             values = values[0]  # one image that is a sinogram
@@ -206,7 +217,7 @@ def _field(path: Path, content: dict[str, Any], key: str, rows: tuple[int, int] 
     entry = content.get(key)
     if entry is None or isinstance(entry, int | float):
         return entry
-    images = read_images(_files(path, str(entry)), rows)
+    images = read_images(_files(path, entry), rows)
     return images.reshape(-1, images.shape[-1]) if content["geometry"] in _IN_THE_PLANE else images
 
 
@@ -214,22 +225,23 @@ def _angles(path: Path, content: dict[str, Any], views: int) -> np.ndarray:
     entry, unit = content["angles"], content["angle_unit"]
     if unit not in ("degrees", "radians"):
         raise ValueError(f"{path}: angle_unit is {unit!r}: degrees or radians")
-    if isinstance(entry, dict):
-        if set(entry) == {"start", "step"}:
-            angles = entry["start"] + entry["step"] * np.arange(views)
-        elif set(entry) - {"start", "stop", "endpoint"} or not {"start", "stop"} <= set(entry):
-            raise ValueError(
-                f"{path}: angles: give start and step, or start and stop, and endpoint = true when stop is a"
-                " view"
-            )
-        else:
+    try:
+        if not isinstance(entry, dict):
+            angles = np.asarray(entry, np.float64)
+        elif set(entry) == {"start", "step"}:
+            angles = float(entry["start"]) + float(entry["step"]) * np.arange(views)
+        elif {"start", "stop"} <= set(entry) <= {"start", "stop", "endpoint"}:
             endpoint = bool(entry.get("endpoint", False))
-            angles = np.linspace(entry["start"], entry["stop"], views, endpoint=endpoint)
-    else:
-        angles = np.asarray(entry, np.float64)
-        if angles.shape != (views,):
+            angles = np.linspace(float(entry["start"]), float(entry["stop"]), views, endpoint=endpoint)
+        else:
             raise ValueError(
-                f"{path}: {angles.size} angles for {views} views; are rows and columns of the data swapped"
-                " (transposed = true)?"
+                "give start and step, or start and stop, and endpoint = true when stop is a view"
             )
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: angles: {error}") from error
+    if angles.shape != (views,):
+        raise ValueError(
+            f"{path}: {angles.size} angles for {views} views; are rows and columns of the data swapped"
+            " (transposed = true)?"
+        )
     return np.deg2rad(angles) if unit == "degrees" else angles

@@ -55,15 +55,16 @@ def read_hdf5(
 
 def _data_exchange(path: Path, file: Any, angles: Any, rows: Any) -> Scan:
     data = file["exchange/data"]
-    if data.ndim != 3:
-        raise ValueError(f"{path}: exchange/data has shape {data.shape}: it is (views, rows, bins)")
+    shape = getattr(data, "shape", ())
+    if len(shape) != 3:
+        raise ValueError(f"{path}: exchange/data has shape {shape}: it is (views, rows, bins)")
     part = _part(path, data, rows)
     flats, darks = (
         file[name][:, part] if name in file and len(file[name]) else None
         for name in ("exchange/data_white", "exchange/data_dark")
     )
     if "exchange/theta" in file:
-        turn = _radians(file["exchange/theta"])
+        turn = _radians(path, file["exchange/theta"])
     else:
         turn = _between(angles, len(data), f"{path}: exchange/theta")
     if len(turn) != len(data):
@@ -88,7 +89,9 @@ def _nxtomo(path: Path, file: Any, keys: list[Any], angles: Any, rows: Any, stac
     if not count:
         raise ValueError(f"{path}: {key.name} marks no projections (0)")
     found = [item for item in _named(file, "rotation_angle") if getattr(item, "shape", None) == kinds.shape]
-    turn = _radians(found[0])[kinds == 0] if found else _between(angles, count, f"{path}: rotation_angle")
+    turn = (
+        _radians(path, found[0])[kinds == 0] if found else _between(angles, count, f"{path}: rotation_angle")
+    )
     part = _part(path, data, rows)
     images = data[:, part]
     views, flats, darks = (images[kinds == kind] for kind in (0, 1, 2))
@@ -155,8 +158,11 @@ def _linked(path: Path, group: Any, name: str, stack: contextlib.ExitStack) -> A
     return None
 
 
-def _radians(dataset: Any) -> np.ndarray:
-    given = np.asarray(dataset[()], np.float64).ravel()
+def _radians(path: Path, dataset: Any) -> np.ndarray:
+    try:
+        given = np.asarray(dataset[()], np.float64).ravel()
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {dataset.name} holds no angles: {error}") from error
     return given if _unit(dataset, "degrees").startswith("rad") else np.deg2rad(given)
 
 

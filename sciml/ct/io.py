@@ -52,6 +52,8 @@ def read_scan(
         ValueError: naming file, field and reason.
     """
     path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path}: a folder; describe its images in a TOML file and read that")
     if not path.is_file():
         raise FileNotFoundError(2, "no such file", str(path))
     readers = _readers()
@@ -65,10 +67,14 @@ def read_scan(
         )
     reader, takes = readers[path.suffix.lower()]
     options = {"angles": angles, "rows": rows, "deviations": deviations}
-    scan = reader(path, **{name: options[name] for name in takes})
-    if rows is not None and "rows" not in takes:
-        scan = scan.rows_between(*rows)
-    return checked(scan, path)
+    try:
+        scan = reader(path, **{name: options[name] for name in takes})
+        if rows is not None and "rows" not in takes:
+            scan = scan.rows_between(*rows)
+        return checked(scan, path)
+    except (ValueError, TypeError, AttributeError, LookupError) as error:  # a field of another kind
+        known = isinstance(error, ValueError) and str(path.parent) in str(error)
+        raise (error if known else ValueError(f"{path}: {error}")) from error
 
 
 def _readers() -> dict[str, tuple[Callable[..., Scan], tuple[str, ...]]]:
@@ -90,11 +96,15 @@ def _readers() -> dict[str, tuple[Callable[..., Scan], tuple[str, ...]]]:
 
 def checked(scan: Scan, path: Path) -> Scan:
     """The scan without a repeated last view and with finite line integrals, and notes of what looks odd."""
-    sinogram, geometry, notes = scan.sinogram, scan.geometry, list(scan.notes)
+    sinogram, geometry, notes = np.asarray(scan.sinogram), scan.geometry, list(scan.notes)
+    if sinogram.dtype.kind not in "fiub":
+        raise ValueError(f"{path}: the line integrals are {sinogram.dtype}: they must be real numbers")
+    if sinogram.dtype not in (np.float32, np.float64):
+        sinogram = sinogram.astype(np.float32)
     if _repeats(geometry):
         sinogram, geometry = sinogram[:-1], geometry.subset(slice(0, -1))
         notes.append("the last view repeats the first and was dropped")
-    sinogram, repaired = interpolated(np.asarray(sinogram), f"{path}: line integrals")
+    sinogram, repaired = interpolated(sinogram, f"{path}: line integrals")
     if repaired:
         notes.append(f"{repaired} values that are not finite were interpolated along the detector")
     largest = float(abs(sinogram).max())
@@ -125,10 +135,11 @@ def _repeats(geometry: Geometry) -> bool:
     if isinstance(geometry, VolumeGeometry):
         vectors = np.concatenate([geometry.source, geometry.middle, geometry.u_step, geometry.v_step], axis=1)
         step, back = (abs(vectors[k] - vectors[0]).max() for k in (1, -1))
-        return bool(back <= 0.02 * step)
+        return bool(step > 0 and back <= 0.02 * step)
     angles = np.asarray(geometry.angles, np.float64)
     turns = (angles[-1] - angles[0]) / (2 * np.pi)
-    return round(turns) != 0 and abs(turns - round(turns)) < 0.02 * abs(turns) / (len(angles) - 1)
+    step = abs(turns) / (len(angles) - 1)
+    return round(turns) != 0 and step < 0.5 and abs(turns - round(turns)) < 0.02 * step
 
 
 # ------------------------------------------------------------------------------------------ npz, mat
@@ -211,7 +222,13 @@ def _read_sinoparams(path: Path) -> Scan:
             raise ValueError(f"{path}: {name} is missing")
     if values.get("Geometry", "parallel") != "parallel":
         raise ValueError(f"{path}: Geometry is {values['Geometry']!r}: only parallel is known")
-    views, bins, spacing = int(values["NViews"]), int(values["NChannels"]), float(values["DeltaChannel"])
+    try:
+        views, bins, spacing = int(values["NViews"]), int(values["NChannels"]), float(values["DeltaChannel"])
+        shift = float(values.get("CenterOffset", 0)) * spacing
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: NViews, NChannels, DeltaChannel or CenterOffset is no number: {error}"
+        ) from error
     files = sorted(path.parent.glob(f"{path.stem}_slice*.2Dsinodata"))
     if not files:
         raise ValueError(f"{path}: no {path.stem}_slice*.2Dsinodata beside it")
@@ -227,6 +244,5 @@ def _read_sinoparams(path: Path) -> Scan:
         notes = (f"{listed.name} is missing: {views} equal steps over half a turn were taken",)
     if len(angles) != views:
         raise ValueError(f"{listed}: {len(angles)} angles for {views} views")
-    shift = float(values.get("CenterOffset", 0)) * spacing
     geometry = ParallelBeam(angles, bins, spacing, axis_shift=shift)
     return Scan(numbers.reshape(views, bins), geometry, "mm", path.stem, notes)

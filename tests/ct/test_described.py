@@ -71,6 +71,11 @@ def test_views_in_order_of_their_numbers_and_some_rows(tmp_path):
     [
         ({"more": "flats = 2.0\nline_integrals = true"}, "line_integrals = true, and yet flats"),
         ({"data": "numbers.raw", "more": 'shape = [120]\ndtype = "float32"'}, "give .views, bins."),
+        ({"more": "flats = 2.0\nsource_to_axis = 4.0"}, "source_to_axis does not belong to a parallel scan"),
+        ({"more": "flats = 2.0\nrow_spacing = 4.0"}, "row_spacing does not belong"),
+        ({"more": "flats = 2.0\nshape = [6, 20]"}, "shape is for raw numbers"),
+        ({"angles": '{ start = "a", stop = 3 }', "more": "flats = 2.0"}, "angles: could not convert"),
+        ({"angles": '"x"', "more": "flats = 2.0"}, "angles: could not convert"),
         ({"kind": "spiral"}, "geometry is 'spiral'"),
         ({"kind": "fan"}, "source_to_axis is missing"),
         ({"data": "nothing*.tif"}, "no file 'nothing"),

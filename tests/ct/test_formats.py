@@ -79,6 +79,29 @@ def test_rows_and_pixels_of_a_stack(tmp_path):
         read_scan(path)
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"data": np.ones((4, 5))}, r"exchange/data has shape \(4, 5\)"),
+        ({"data/x": np.ones(3)}, r"exchange/data has shape \(\)"),
+        ({"theta": np.array([b"a"] * 4)}, "theta holds no angles"),
+        ({"theta": np.full(4, np.nan)}, "not all angles are finite"),
+        ({"data_white": np.ones((2, 3, 6))}, "flats have shape"),
+        ({"data": np.zeros((4, 5, 6))}, "view 0 has none"),
+    ],
+)
+def test_errors_of_data_exchange(content, words, tmp_path):
+    good = {"data": np.ones((4, 5, 6)), "theta": np.arange(4.0), "data_white": np.full((2, 5, 6), 2.0)}
+    if "data/x" in content:
+        del good["data"]
+    with h5py.File(tmp_path / "scan.h5", "w") as file:
+        for name, value in (good | content).items():
+            file[f"exchange/{name}"] = value
+    with pytest.raises(ValueError, match=words) as caught:
+        read_scan(tmp_path / "scan.h5")
+    assert str(tmp_path) in str(caught.value)
+
+
 def test_nxtomo_with_a_moved_link(tmp_path):
     sinogram = np.random.default_rng(0).random((6, 2, 5))
     keys = np.array([1, 1, 2, 0, 0, 0, 0, 0, 0, 1])
@@ -106,6 +129,9 @@ def test_sinoparams(tmp_path):
     assert float(scan.geometry.axis_shift) == -1.0 and "ViewAngleList.txt is missing" in scan.notes[0]
     (tmp_path / "shepp.sinoparams").write_text(text.replace("NViews: 4", "NViews: 5"))
     with pytest.raises(ValueError, match="24 numbers, not 5 views of 6 channels"):
+        read_scan(tmp_path / "shepp.sinoparams")
+    (tmp_path / "shepp.sinoparams").write_text(text.replace("NViews: 4", "NViews: four"))
+    with pytest.raises(ValueError, match="shepp.sinoparams: NViews, NChannels"):
         read_scan(tmp_path / "shepp.sinoparams")
 
 

@@ -15,6 +15,7 @@ from sciml.ct import (
     read_scan,
     save_scan,
 )
+from sciml.ct.io import _repeats
 from tests.ct.scans import angles_of, geometry
 
 KINDS = ("parallel", "fan", "curved")
@@ -62,6 +63,11 @@ def test_npz_errors(tmp_path):
     refused("views and bins swapped", sinogram=np.ones((8, 3)), angles=np.arange(3.0))
     refused("give no line integral", sinogram=np.where(np.eye(3, 8) > 0, np.nan, 1.0))
     refused("not a positive|positive length", spacing=-1.0)
+    refused("must be real numbers", sinogram=np.ones((3, 8), complex))
+    refused("must be real numbers", sinogram=np.full((3, 8), "a"))
+    refused("not all angles are finite", angles=np.array([0, np.nan, 1]))
+    with pytest.raises(ValueError, match="a folder; describe its images"):
+        read_scan(tmp_path)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(ValueError, match=r"not a readable \.npz"):
         read_scan(path)
@@ -99,6 +105,13 @@ def test_repeated_single_and_narrow(tmp_path):
     scan = Scan(np.asarray(PHANTOMS["disc"]().sinogram(full)), full)
     again = read_scan(save_scan(tmp_path / "scan.npz", scan))
     assert again.geometry.views == 12 and "repeats the first" in again.notes[0]
+    twice = dataclasses.replace(full, angles=np.linspace(-2 * np.pi, 2 * np.pi, 13))
+    again = read_scan(save_scan(tmp_path / "scan.npz", Scan(scan.sinogram, twice)))
+    assert again.geometry.views == 12
+    with pytest.warns(UserWarning, match="if these are degrees"):  # 360 radians are no whole turns
+        coarse = geometry("parallel", 13, 30)
+        coarse = type(coarse)(np.linspace(0, 360, 13), 30, 0.1)
+    assert not _repeats(coarse)
     for views, bins, words in ((1, 30, "a single view"), (4, 1, "a single detector bin")):
         small = geometry("parallel", views, bins)
         made = Scan(np.ones((views, bins), np.float32), small)
