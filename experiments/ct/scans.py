@@ -40,7 +40,8 @@ class Config:
     data: Path | None = documented("folder of the scans; default ct/ below SCIML_DATA", None)
     parts: tuple[str, ...] = documented("axis, cone, calibration", ("axis", "cone", "calibration"))
     rows: int = documented("rows of images and volumes", 96)
-    tv_iterations: int = documented("iterations of the total variation of volumes", 100)
+    tv_iterations: int = documented("iterations of the total variation of volumes", 60)
+    tv_weight: float = documented("its weight", 0.2)
     bins: int = documented("detector bins of the scan that is repaired", 192)
 
     def __post_init__(self):
@@ -131,7 +132,7 @@ def cones(config: Config, page: Report, run: Run) -> list[dict[str, Any]]:
                 continue
             scan = checked(read_ctsimu(place / f"{name}.json", deviations=deviations), place)
             for method in ("fdk", "tv"):
-                settings = Settings(filter="hann", iterations=config.tv_iterations)
+                settings = Settings(filter="hann", iterations=config.tv_iterations, weight=config.tv_weight)
                 outcome = reconstruct(method, scan.sinogram, scan.geometry, grid, settings)
                 scale = float((outcome.image * truth).sum() / (truth**2).sum())
                 rows.append(

@@ -1,5 +1,6 @@
 """Methods by name, comparisons, and the commands."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -8,20 +9,21 @@ import tifffile
 import xarray as xr
 
 from sciml.cli import main
-from sciml.ct import PHANTOMS, VolumeGeometry, VolumeGrid, line_integrals, psnr, read_scan
+from sciml.ct import PHANTOMS, VolumeGeometry, VolumeGrid, line_integrals, psnr, read_scan, save_scan
 from sciml.ct.compare import compare, segmented
 from sciml.ct.evaluate import Protocol, evaluate, means
-from sciml.ct.reconstruct import METHODS, Settings, reconstruct
+from sciml.ct.reconstruct import Settings, reconstruct
 from sciml.ct.scan import Scan
 from tests.ct.scans import geometry, unit_grid
 
 
-def test_every_method_gives_the_object():
+def test_methods_give_the_object():
     scan, grid = geometry("fan", 60, 64), unit_grid(32)
     block = PHANTOMS["bored-block"]()
     data, truth = np.asarray(block.sinogram(scan, samples=5)), block.raster(grid)
-    for method in (*METHODS, "pwls"):
-        outcome = reconstruct(method, data, scan, grid, Settings(iterations=50 if method == "sirt" else None))
+    settings = Settings(iterations=60, weight=0.002)
+    for method in ("fbp", "cgls", "pwls"):  # the others have tests of their own
+        outcome = reconstruct(method, data, scan, grid, settings)
         assert psnr(outcome.image, truth) > 19 and outcome.residual < 0.2, method
     with pytest.raises(ValueError, match="choose one of fbp"):
         reconstruct("nothing", data, scan, grid)  # pyright: ignore[reportArgumentType]
@@ -33,12 +35,12 @@ def test_volumes_by_name():
     angles = np.arange(12) * 2 * np.pi / 12
     scan = VolumeGeometry.cone(angles, 16, 16, 0.2, source_to_axis=4.0, source_to_detector=6.0)
     grid = VolumeGrid(10, pixel=0.2)
-    for method in ("fdk", "cgls", "tv"):
+    for method in ("fdk", "cgls"):
         outcome = reconstruct(method, np.ones(scan.shape, np.float32), scan, grid, Settings(iterations=10))
         assert outcome.image.shape == grid.shape and np.isfinite(outcome.image).all()
 
 
-def test_weight_is_chosen_by_held_out_views_or_by_the_noise():
+def test_weight_is_chosen_by_held_out_views():
     scan, grid = geometry("parallel", 16, 60, turn=np.pi), unit_grid(32)
     block = PHANTOMS["bored-block"]()
     rng = np.random.default_rng(0)
@@ -48,11 +50,8 @@ def test_weight_is_chosen_by_held_out_views_or_by_the_noise():
         reconstruct("tv", data, scan, grid, Settings(weight=w)) for w in (0.0003, 0.001, 0.003, 0.01, 0.03)
     ]
     best = max(psnr(outcome.image, truth) for outcome in ladder)
-    for choice in ("held-out", "discrepancy"):
-        chosen = reconstruct("tv", data, scan, grid, Settings(choice=choice))
-        assert psnr(chosen.image, truth) > best - 1.5 and 1e-4 < chosen.extra["weight"] < 0.05
-    few = scan.subset(slice(0, 3))
-    assert np.isfinite(reconstruct("tv", data[:3], few, grid).image).all()  # by the noise
+    chosen = reconstruct("tv", data, scan, grid)
+    assert psnr(chosen.image, truth) > best - 1.5 and 1e-4 < chosen.extra["weight"] < 0.05
 
 
 def test_line_integrals_from_counts():
@@ -117,20 +116,34 @@ def test_commands_from_phantom_to_comparison(tmp_path, capsys):
     assert "views, bins              20 x 48" in text and "axis seen in bin         23.5" in text
     image = tmp_path / "image"
     command = ["ct", "reconstruct", str(scan), "--method", "cgls", "--views", "10", "--rows", "24"]
-    assert main([*command, "--calibrate", "axis_shift", "--out", str(image)]) == 0
-    assert "axis_shift_changed_by" in json.loads((image / "metrics.json").read_text())
+    assert main([*command, "--out", str(image)]) == 0
+    assert json.loads((image / "metrics.json").read_text())["views"] == 10
     assert tifffile.imread(image / "result.tif").shape == (24, 24)
     with xr.open_dataset(image / "result.nc") as data:
         assert data.attenuation.dims == ("method", "y", "x") and data.sinogram.shape == (10, 48)
     assert list((image / "figures").glob("*.png")) and (image / "report.html").is_file()
     assert main([*command, "--out", str(image)]) != 0  # never silently over an earlier result
     both = tmp_path / "both"
-    words = ["--methods", "fbp,tv", "--views", "5,20", "--rows", "32", "--pixel", "0.0625"]
+    words = ["--methods", "fbp,cgls", "--views", "5,20", "--rows", "32", "--pixel", "0.0625"]
     words += ["--reference", str(out / "truth.tif"), "--settings.iterations", "20"]
     assert main(["ct", "compare", str(scan), *words, "--out", str(both)]) == 0
     metrics = json.loads((both / "metrics.json").read_text())
-    assert set(metrics) == {"5", "20"} and set(metrics["5"]) == {"fbp", "tv"}
-    assert metrics["20"]["tv"]["psnr"] > metrics["5"]["fbp"]["psnr"]
+    assert set(metrics) == {"5", "20"} and set(metrics["5"]) == {"fbp", "cgls"}
+    assert metrics["20"]["cgls"]["psnr"] > metrics["5"]["fbp"]["psnr"]
+
+
+@pytest.mark.slow
+def test_a_command_that_finds_the_axis_first(tmp_path):
+    words = ["--phantom", "slotted-blocks", "--views", "60", "--bins", "96", "--axis_shift", "0.1"]
+    assert main(["ct", "simulate", *words, "--out", str(tmp_path / "made")]) == 0
+    command = ["ct", "reconstruct", str(tmp_path / "made" / "scan.npz"), "--method", "fbp"]
+    scan = read_scan(tmp_path / "made" / "scan.npz")
+    stated = dataclasses.replace(scan.geometry, axis_shift=np.float32(0))
+    save_scan(tmp_path / "wrong.npz", dataclasses.replace(scan, geometry=stated))
+    command[2] = str(tmp_path / "wrong.npz")
+    assert main([*command, "--calibrate", "axis_shift", "--out", str(tmp_path / "image")]) == 0
+    metrics = json.loads((tmp_path / "image" / "metrics.json").read_text())
+    assert metrics["axis_shift_changed_by"] == pytest.approx(0.1, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -149,8 +162,6 @@ def test_commands_from_phantom_to_comparison(tmp_path, capsys):
     ],
 )
 def test_command_line_errors(words, message, tmp_path, capsys, monkeypatch):
-    from sciml.ct import save_scan
-
     scan = geometry("fan", 6, 12)
     path = save_scan(tmp_path / "scan.npz", Scan(np.zeros(scan.shape, np.float32), scan))
     monkeypatch.chdir(tmp_path)
