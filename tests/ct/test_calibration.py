@@ -53,7 +53,7 @@ def test_detector_offset_of_a_fan():
 
 def test_coarser_bins_look_along_the_same_lines():
     scan = geometry("fan", 5, 22, detector_offset=0.03)
-    means, wide, grid = coarser(np.ones(scan.shape, np.float32), scan, ImageGrid(10, 9, 0.2), 4)
+    means, wide, grid = coarser(jax.numpy.ones(scan.shape), scan, ImageGrid(10, 9, 0.2), 4)
     assert means.shape == (5, 5) == wide.shape and grid == ImageGrid(3, 3, 0.8)
     np.testing.assert_allclose(wide.bin_positions()[1], scan.bin_positions()[4:8].mean(), rtol=1e-5)
 
